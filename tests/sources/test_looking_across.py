@@ -106,6 +106,7 @@ def test_looking_across_without_saying_so_is_refused(spark, tmp_path, bronze):
     assert made(table) == [(3, 3, None, 3), (4, 4, None, 4), (5, 5, None, 5)]
 
 
+@pytest.mark.prove
 def test_a_row_without_an_event_time_is_refused_and_not_lost(spark, tmp_path, bronze):
     """It fails the partitions for which it is made, beside others; made for a whole chunk, it fails the chunk."""
     spec = pace_spec(tables=[{"table": "bronze/orders", "start_offset": -1}])
@@ -122,6 +123,7 @@ def test_a_row_without_an_event_time_is_refused_and_not_lost(spark, tmp_path, br
         launch(table, source_of(spec, bronze, transform=pace_with_holes), days(spec, "2024-01-04", "2024-01-05"))
 
 
+@pytest.mark.prove
 def test_an_input_that_starts_later_than_it_did(spark, tmp_path, bronze):
     """What an input published before its `start` was moved forward is no part of it any more, and stops nothing."""
     moved = LakeTable(spark, orders_spec(start=date(2024, 1, 3)), bronze.path)
@@ -133,6 +135,7 @@ def test_an_input_that_starts_later_than_it_did(spark, tmp_path, bronze):
     assert [(row["orders"], row["before"], row["seen"]) for row in rows] == [(4, 3, 7)]
 
 
+@pytest.mark.prove
 def test_nothing_is_made_of_what_was_not_published(bronze):
     """A transform that makes a row of no rows, as a total does, is not taken at its word where its input is lacking."""
     spec = pace_spec(transform_by="partition")

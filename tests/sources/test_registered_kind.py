@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,15 +13,13 @@ import jsonschema
 import pytest
 import yaml
 
-from backfill_assets import SourceSpec, TableSpec, build_lakehouse_table, lakehouse_definitions, register_source
+from backfill_assets import SourceSpec, lakehouse_definitions, register_source
 from backfill_assets.assets.component import yaml_schema
 from backfill_assets.assets.lakehouse import load_tables
 from backfill_assets.core.spec.sources import kind_of, source_kinds
 from backfill_assets.errors import ConfigurationError, TableSpecError
-from backfill_assets.runs.resources import Lakehouse
-from tests.support.cash_register import block, kinds_restored, page_module, write_register
-from tests.support.launching import new_lake
-from tests.support.shop import content, multiset, orders
+from tests.support.cash_register import block, kinds_restored
+from tests.support.shop import orders
 
 TILL_ORDERS = dg.AssetKey(["bronze", "till_orders"])
 ROWS = {day: orders(day) for day in ("2024-01-01", "2024-01-02", "2024-01-03")}
@@ -100,31 +97,6 @@ def test_what_is_wrong_is_said_as_of_any_kind(project: Path, old: str, new: str,
         load(project)
     problems: Any = refused.value.facts["problems"]
     assert any(message in problem for problem in problems), problems
-
-
-@pytest.mark.prove
-@pytest.mark.spark
-def test_it_is_launched_and_reconciled(tmp_path: Path):
-    """A launch publishes what the source has, a bad row fails its partition alone, and a change is found by a comparison."""
-    page_module()
-    spec = TableSpec.model_validate(yaml.safe_load(block("yaml"))["attributes"])
-    lake = new_lake(tmp_path)
-    definitions = lakehouse_definitions(build_lakehouse_table(spec), lakehouse=Lakehouse(root=str(tmp_path)))
-    file = write_register(tmp_path / "landing/till.db", [row for rows in ROWS.values() for row in rows])
-    write_register(file, [{**ROWS["2024-01-02"][0], "order_id": 7, "amount": "a lot"}])
-
-    def run(job: str) -> Any:
-        return lake._execute(definitions.resolve_job_def(job), *(min(ROWS), max(ROWS)), {}, None)
-
-    part = definitions.resolve_implicit_global_asset_job_def().get_subset(asset_selection=frozenset({TILL_ORDERS}))
-    launched = lake._execute(part, min(ROWS), max(ROWS), {}, None)
-    assert sorted(launched.recorded(spec.key)) == ["2024-01-01", "2024-01-03"]
-    assert "order 7 has the amount `a lot`" in launched.failure
-    assert content(tmp_path / "tables" / spec.key) == multiset([*ROWS["2024-01-01"], *ROWS["2024-01-03"]])
-
-    write_register(file, [{**ROWS["2024-01-03"][0], "order_id": 8, "amount": Decimal("1.00")}])
-    verdicts = run("reconcile_bronze_till_orders").verdicts(table=spec.key)
-    assert (verdicts["2024-01-01"], verdicts["2024-01-03"]) == (True, False)
 
 
 # -- registering -------------------------------------------------------------------------------------------------------

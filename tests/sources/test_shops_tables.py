@@ -6,6 +6,8 @@ from collections import defaultdict
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
+import pytest
+
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.spec.tables import TablesSpec
 from backfill_assets.core.state.receipts import PartitionReceipt
@@ -46,6 +48,7 @@ def by_month(rows: list[Row]) -> list[Row]:
     ]
 
 
+@pytest.mark.prove
 def test_months_of_revenue_are_sums_of_their_days(spark, tmp_path):
     """`gold/monthly_revenue`, as it is shipped: each month, country and currency is the sum of its days; a month that has not ended waits."""
     tables, _ = tables_of(defs(None))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import pytest
@@ -13,7 +12,6 @@ from backfill_assets.errors import SchemaMismatchError, SourceIncompleteError
 from backfill_assets.lake.table import LakeTable
 from tests.sources.sales import SALES, daily_sales, days, publish, sales_spec, source_of
 from tests.support.shop import (
-    COLUMNS,
     content,
     launch,
     multiset,
@@ -156,26 +154,3 @@ def test_what_a_transform_returns_is_held_against_the_spec(bronze):
     assert source_of(fewer, bronze, transform=daily_sales).check_schema(days(fewer, "2024-01-01")) == [
         "`silver/sales`: the transform also returns ['revenue'], which the spec does not name; left out."
     ]
-
-
-@pytest.mark.prove
-def test_days_of_another_zone(spark, tmp_path):
-    """Days of Asia/Kolkata start at 18:30 UTC, in the input and in what is made of it; weeks are weeks there."""
-    zone = {"time_zone": "Asia/Kolkata"}
-    below = LakeTable(spark, orders_spec(**zone), f"{tmp_path}/in")
-    below.create()
-    midnight = datetime(2024, 1, 7, 18, 30, tzinfo=UTC)  # Monday the 8th there
-    sunday = orders("2024-01-07", 1, ordered_at=midnight - timedelta(microseconds=1))
-    monday = orders("2024-01-08", 2, ordered_at=midnight)
-    week = {p.key: [] for p in below.spec.grid.between("2024-01-01", "2024-01-06")}
-    publish(below, {**week, "2024-01-07": sunday, "2024-01-08": monday}, "r")
-    spec = orders_spec(
-        key="silver/orders", grain="weekly", source={"kind": "delta", "tables": ["bronze/orders"]}, **zone
-    )
-    table = LakeTable(spark, spec, f"{tmp_path}/out")
-    table.create()
-
-    outcomes = launch(table, source_of(spec, below), days(spec, "2024-01-01"))
-
-    assert published_keys(outcomes) == ["2024-01-01"]
-    assert content(table.path, COLUMNS) == multiset(sunday)

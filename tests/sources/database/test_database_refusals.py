@@ -60,11 +60,7 @@ def test_nobody_answers(world, monkeypatch):
     [
         "hunter2hunter2 is no address",
         "postgresql://reader:p@hunter2@127.0.0.1:1/shop",
-        "postgresql://reader:hunter2/x@127.0.0.1:1/shop",
-        "postgresql://reader:a@hunter2/x@127.0.0.1:1/shop",
-        "postgresql://reader:/hunter2@127.0.0.1:1/shop",
         "postgresql://reader:12/hunter2@127.0.0.1:1/shop",
-        "postgresql://reader:a?@hunter2@127.0.0.1/shop",
         "host=a@hunter2 dbname=shop",
     ],
 )
@@ -92,14 +88,6 @@ def test_addresses_of_every_form_are_taken(monkeypatch, address):
     """Several hosts, a socket's folder, an escaped letter, key and value, a service; nothing at all, where PGHOST and the like say it."""
     monkeypatch.setenv("ODD", address)
     assert parts_of_address("ODD", "bronze/orders") == psycopg.conninfo.conninfo_to_dict(address)
-
-
-def test_a_database_and_a_user_that_are_not_there(world, monkeypatch):
-    """Each with its own remedy."""
-    monkeypatch.setenv("ODD", world.server.address("no_such"))
-    assert "name of the database" in refused(world, SourceRefusedError, connection="ODD")
-    monkeypatch.setenv("ODD", world.server.address(world.name, "nobody_here"))
-    assert "Correct the user" in refused(world, SourceRefusedError, connection="ODD")
 
 
 def test_a_table_that_is_not_there_or_is_none(world):
@@ -150,24 +138,6 @@ def test_a_user_from_whom_policies_hide_rows(spark, tmp_path, monkeypatch):
     assert sum(content(world.lake.path).values()) == len(world.rows())
 
 
-def test_one_table_that_may_not_be_read_holds_up_no_other(spark, tmp_path, monkeypatch):
-    """It is refused by name, with the statement that mends it; the other one of the same database is published."""
-    world = shop(spark, tmp_path)
-    other = f"{world.name}_one"
-    world.execute(
-        "CREATE TABLE secrets (LIKE orders)", f"CREATE ROLE {other} LOGIN", f"GRANT SELECT ON orders TO {other}"
-    )
-    monkeypatch.setenv(world.variable, world.server.address(world.name, other))
-    closed = world.spec.model_copy(
-        update={"source": world.spec.source.model_copy(update={"table": "secrets"}), "key": "bronze/secrets"}
-    )
-    lake = replace(world.lake, spec=closed, path=f"{world.lake.path}_secrets")
-    said = refused(replace(world, spec=closed, lake=lake), SourceRefusedError)
-    assert "may not read `secrets`" in said
-    assert "GRANT SELECT ON public.secrets" in said
-    assert published_keys(world.launch()) == list(DAYS)
-
-
 @pytest.mark.prove
 def test_the_least_right_is_enough(spark, tmp_path, monkeypatch):
     """USAGE on the schema and SELECT on the table: nothing else is asked for."""
@@ -200,12 +170,11 @@ def test_rows_without_an_event_time(spark, tmp_path):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("never", ["-infinity", "infinity", "0044-03-15 BC"])
-def test_rows_whose_event_time_is_no_instant_of_ours(spark, tmp_path, never):
+def test_rows_whose_event_time_is_no_instant_of_ours(spark, tmp_path):
     """They lie in no partition either, though the column may not be NULL: no launch begins while they are there."""
     world = shop(spark, tmp_path)
     world.execute(
-        "ALTER TABLE orders ALTER ordered_at SET NOT NULL", f"INSERT INTO orders VALUES (9, 'a', 1, '{never}')"
+        "ALTER TABLE orders ALTER ordered_at SET NOT NULL", "INSERT INTO orders VALUES (9, 'a', 1, '-infinity')"
     )
     assert "1 rows of `orders` lie in no partition: they have no `ordered_at` of the years" in refused(
         world, SchemaMismatchError

@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import UTC
 from decimal import Decimal
 from typing import Any
 
@@ -19,25 +18,6 @@ from backfill_assets.sources.database.source import DatabaseSource
 from tests.sources.database.world import DAYS, World, new_world, shop
 from tests.support import postgres
 from tests.support.shop import content, launch, left_out, multiset, orders, published_keys
-
-
-def test_a_change_after_the_snapshot_is_not_read(spark, tmp_path):
-    """Rows that come, go and change between the description of a read and the read are as they were; so is their count."""
-    world = shop(spark, tmp_path)
-    before = multiset(world.rows())
-    source = world.source
-    scan = source.scan(world.partitions, source.survey(world.partitions))
-    world.execute(
-        "UPDATE orders SET amount = amount + 1",
-        f"DELETE FROM orders WHERE ordered_at < '{DAYS[1]}Z'",
-        f"INSERT INTO orders VALUES (1, 'late', 1, '{DAYS[2]} 10:00Z')",
-    )
-    rows = [row.asDict() for row in scan.rows.collect()]
-    scan.release()
-    assert {row["_ba_problem"] for row in rows} == {None}
-    read = [{**row, "ordered_at": row["ordered_at"].astimezone(UTC)} for row in rows]
-    assert multiset(read) == before
-    assert {key: evidence.raw_rows for key, evidence in scan.evidence.items()} == dict.fromkeys(DAYS, 3)
 
 
 def test_a_change_beside_a_launch_is_no_reason_to_read_again(spark, tmp_path):
@@ -71,22 +51,31 @@ def changing(world: World, change: Callable[[], object]) -> DatabaseSource:
     return Changing(world.spark, world.spec, world.spec.source)
 
 
+CHANGES = {
+    "insert": (f"INSERT INTO orders VALUES (1, 'new', 1, '{DAYS[1]} 23:00Z')", {DAYS[1]}),
+    "delete": (f"DELETE FROM orders WHERE customer = 'customer 2' AND ordered_at >= '{DAYS[3]}Z'", {DAYS[3]}),
+    "moved": (
+        f"UPDATE orders SET ordered_at = '{DAYS[0]} 12:00Z' WHERE ordered_at >= '{DAYS[3]}Z'",
+        {DAYS[0], DAYS[3]},
+    ),
+    "rolled back": ("BEGIN; UPDATE orders SET customer = 'x'; ROLLBACK", set()),
+    "another column": (
+        "ALTER TABLE orders RENAME customer TO old; ALTER TABLE orders ADD customer text DEFAULT 'x'",
+        set(DAYS),
+    ),
+    "one more column": ("ALTER TABLE orders ADD note text DEFAULT 'x'", set()),
+    "vacuum": ("VACUUM (FREEZE, ANALYZE) orders", set()),
+}
+IN_THE_GATE = ("delete", "moved", "vacuum")
+
+
 @pytest.mark.parametrize(
     ("statement", "changed"),
-    [
-        (f"INSERT INTO orders VALUES (1, 'new', 1, '{DAYS[1]} 23:00Z')", {DAYS[1]}),
-        (f"UPDATE orders SET customer = customer WHERE ordered_at < '{DAYS[1]}Z'", {DAYS[0]}),
-        (f"DELETE FROM orders WHERE customer = 'customer 2' AND ordered_at >= '{DAYS[3]}Z'", {DAYS[3]}),
-        (f"UPDATE orders SET ordered_at = '{DAYS[0]} 12:00Z' WHERE ordered_at >= '{DAYS[3]}Z'", {DAYS[0], DAYS[3]}),
-        ("BEGIN; UPDATE orders SET customer = 'x'; ROLLBACK", set()),
-        ("ALTER TABLE orders RENAME customer TO old; ALTER TABLE orders ADD customer text DEFAULT 'x'", set(DAYS)),
-        ("ALTER TABLE orders ADD note text DEFAULT 'x'", set()),
-        ("VACUUM (FREEZE, ANALYZE) orders", set()),
-    ],
-    ids=["insert", "update", "delete", "moved", "rolled back", "another column", "one more column", "vacuum"],
+    [pytest.param(*case, marks=[] if name in IN_THE_GATE else pytest.mark.prove) for name, case in CHANGES.items()],
+    ids=CHANGES,
 )
 def test_fingerprints_tell_which_partitions_changed(spark, tmp_path, statement, changed):
-    """An insert, an update of nothing, a delete, and a row that moves from one partition to another; nothing else."""
+    """An insert, a delete, and a row that moves from one partition to another; nothing else."""
     world = shop(spark, tmp_path)
     before = world.source.survey(world.partitions)
     world.execute(statement)
@@ -94,12 +83,13 @@ def test_fingerprints_tell_which_partitions_changed(spark, tmp_path, statement, 
     assert {day for day in DAYS if before[day].fingerprint != after[day].fingerprint} == changed
 
 
+@pytest.mark.prove
 def test_a_launch_beside_writers_publishes_one_moment(spark, tmp_path):
     """Money is moved between orders of all days while they are read: each chunk's sum is the sum, in every launch."""
     world = shop(spark, tmp_path, latest_wins_by=["amount"])
     total = sum(row["amount"] for row in world.rows())
     with moving_money(world):
-        for _ in range(3):
+        for _ in range(2):
             assert published_keys(world.launch()) == list(DAYS)
             assert sum(row[2] for row in content(world.lake.path).elements()) == total
 
@@ -142,6 +132,7 @@ def end_sessions(world: World) -> None:
         ).fetchall()
 
 
+@pytest.mark.prove
 def test_a_snapshot_that_ends_too_early_is_taken_again(spark, tmp_path):
     """Its holder is ended before the readers begin: everything is read again in a new one, and published once."""
     world = shop(spark, tmp_path)
@@ -153,24 +144,7 @@ def test_a_snapshot_that_ends_too_early_is_taken_again(spark, tmp_path):
     assert len(world.lake.published()) == len(DAYS)
 
 
-def test_a_server_that_restarts_is_waited_for(spark, tmp_path):
-    """It is ended as if by kill -9 after the snapshot was taken, and is back before the launch gives up."""
-    with postgres.serving() as server:
-        world = shop_on(server, spark, tmp_path)
-        attempts: list[float] = []
-
-        def sleep(seconds: float) -> None:
-            attempts.append(seconds)
-            if len(attempts) == 2:
-                server.start()
-
-        source = changing(world, lambda: server.stop("immediate"))
-        outcomes = launch(world.lake, source, world.partitions, sleep=sleep)
-        assert published_keys(outcomes) == list(DAYS)
-        assert len(attempts) == 2
-        assert content(world.lake.path) == multiset(world.rows())
-
-
+@pytest.mark.prove
 def test_a_server_that_stays_away_ends_the_launch(spark, tmp_path):
     """After five attempts, in words, without the address; what was published before stays."""
     with postgres.serving() as server:
@@ -200,6 +174,7 @@ def shop_on(server: postgres.Server, spark: Any, root: Any) -> World:
     return world
 
 
+@pytest.mark.prove
 def test_a_query_that_takes_too_long_ends_with_what_to_do(spark, tmp_path):
     """`statement_timeout_seconds` holds for what we ask; the message says so."""
     world = shop(spark, tmp_path)
@@ -212,6 +187,7 @@ def test_a_query_that_takes_too_long_ends_with_what_to_do(spark, tmp_path):
     assert published_keys(world.launch()) == list(DAYS)
 
 
+@pytest.mark.prove
 def test_a_scan_holds_no_connection_once_it_is_released(spark, tmp_path):
     """Neither after a launch nor after a read that failed."""
     world = shop(spark, tmp_path)

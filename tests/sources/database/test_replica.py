@@ -82,6 +82,7 @@ def rows_returned(world: World) -> int:
     return row[0]
 
 
+@pytest.mark.prove
 def test_a_standby_is_no_primary(two, monkeypatch):
     """Named as `connection` it is refused: which transactions are open only the primary knows."""
     monkeypatch.setenv(two.world.variable, two.replica.address(two.world.name))

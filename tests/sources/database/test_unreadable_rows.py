@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any, cast
 
@@ -50,7 +49,10 @@ def with_a_division_by_zero(spark: Any, root: Any) -> World:
 @pytest.mark.parametrize(
     ("make", "sqlstate", "column", "mend"),
     [
-        (with_an_invalid_byte, "22021", "customer", "UPDATE orders SET customer = 'x' WHERE order_id = 77"),
+        pytest.param(
+            *(with_an_invalid_byte, "22021", "customer", "UPDATE orders SET customer = 'x' WHERE order_id = 77"),
+            marks=pytest.mark.prove,
+        ),
         (with_a_division_by_zero, "22012", "ratio", "DELETE FROM orders WHERE order_id = 77"),
     ],
 )
@@ -69,6 +71,7 @@ def test_row_that_the_server_cannot_read_fails_its_partition(spark, tmp_path, ma
     assert published_keys(world.launch(source=source, only="missing")) == [DAYS[1]]
 
 
+@pytest.mark.prove
 def test_damaged_page_fails_its_day(monkeypatch):
     """Not even its rows can be counted: that is found when the source is surveyed, and no other day is held up."""
     source = DatabaseSpec(connection="DAMAGED", table="orders")
@@ -96,24 +99,6 @@ def test_damaged_page_fails_its_day(monkeypatch):
     }
     (finding,) = found[days[6].key].findings
     assert f"SQLSTATE XX001): invalid page in block {page}" in finding.what
-
-
-def test_right_that_is_revoked_meanwhile_ends_the_launch(spark, tmp_path, monkeypatch):
-    """It is no row's fault: one sentence, with the statement that mends it."""
-    world = shop(spark, tmp_path)
-    reader = f"{world.name}_reader"
-    world.execute(f"CREATE ROLE {reader} LOGIN", f"GRANT SELECT ON orders TO {reader}")
-    monkeypatch.setitem(os.environ, world.variable, world.server.address(world.name, reader))
-
-    class Revoked(DatabaseSource):
-        def scan(self, partitions: Any, surveys: Any) -> Any:
-            scan = super().scan(partitions, surveys)
-            world.execute(f"REVOKE SELECT ON orders FROM {reader}")
-            return scan
-
-    with pytest.raises(SourceRefusedError, match=f"GRANT SELECT ON public.orders TO {reader}"):
-        world.launch(source=Revoked(world.spark, world.spec, world.source.source))
-    assert not world.lake.published()
 
 
 def test_corrupted_partitions_are_found_by_halves():

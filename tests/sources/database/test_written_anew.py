@@ -15,6 +15,7 @@ from tests.sources.database.world import DAYS, World, shop
 from tests.support.shop import content, multiset, published_keys
 
 
+@pytest.mark.prove
 def test_rows_that_came_and_went_beside_a_launch_leave_a_stale_partition(spark, tmp_path):
     """One comes after the plan, is read, and goes: what the database has then is what it had at the plan, and the table has more."""
     world = shop(spark, tmp_path)

@@ -1,15 +1,8 @@
-"""Launches over two days of files of which the second day's file has bytes that are no text, on whatever session there is.
-
-    python -m tests.sources.files.odd_bytes FOLDER
-
-prints what became of each as JSON; `SPARK_REMOTE` chooses a Connect session.
-"""
+"""Launches over two days of files of which the second day's file has bytes that are no text."""
 
 from __future__ import annotations
 
 import gzip
-import json
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,7 +22,6 @@ from tests.support.shop import folder_of, launch, published_keys, refusals
 GOOD, BAD = "2024-05-01", "2024-05-02"
 HEADER = b"id,at,note\n"
 GOOD_CSV = HEADER + b"1,2024-05-01T10:00:00Z,x\n"
-GOOD_JSON = b'{"id":1,"at":"2024-05-01T10:00:00Z","note":"x"}\n'
 
 
 @dataclass(frozen=True)
@@ -61,37 +53,11 @@ CASES = {
         ("a.csv line 1: not UTF-8", "id,at,note,gr\ufffd\ufffde", "encoding: windows-1252"),
         "The name of the column `gr\ufffd\ufffde` is not UTF-8. Nothing was written. Does the source need `encoding: windows-1252`?",
     ),
-    "a header that lacks a column": Case(
-        GOOD_CSV,
-        "id,at,nöte\n2,2024-05-02T10:00:00Z,x\n".encode("latin1"),
-        (
-            "`note` is missing; its header is `id,at,n\ufffdte`, which is not UTF-8 (does the source need `encoding: windows-1252`?)",
-        ),
-        "The name of the column `n\ufffdte` is not UTF-8.",
-    ),
-    "a value": Case(
-        GOOD_CSV,
-        HEADER + "2,2024-05-02T10:00:00Z,größe\n".encode("latin1"),
-        ("a.csv line 2: not UTF-8", "2,2024-05-02T10:00:00Z,gr\ufffd\ufffde"),
-    ),
-    "JSON": Case(
-        GOOD_JSON,
-        '{"id":2,"at":"2024-05-02T10:00:00Z","note":"größe"}\n'.encode("latin1"),
-        ("a.json line 1: not UTF-8",),
-        name="a.json",
-    ),
     "a gzip file by another name": Case(
         GOOD_CSV,
         gzip.compress(HEADER + b"2,2024-05-02T10:00:00Z,x\n"),
         ("a.csv", "packed with gzip", "`.gz`"),
         "/a.csv` is packed with gzip, but its name does not end in `.gz`. Nothing was written. Rename it.",
-    ),
-    "JSON in a zip file by another name": Case(
-        GOOD_JSON,
-        b"PK\x03\x04\x14\0\0\0\x08\0\x9c\xff\x1b[2J\x07",
-        ("a.json", "packed with zip"),
-        "is packed with zip, which Spark does not unpack. Nothing was written. Unpack it, or pack it with gzip.",
-        name="a.json",
     ),
     "a byte that its encoding has not": Case(
         GOOD_CSV,
@@ -141,7 +107,3 @@ def _init(folder: Path, number: int) -> str:
         return first_spec(Lakehouse(root=str(folder)), "bronze/orders", f"t{number}")
     except BackfillAssetsError as error:
         return str(error)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(json.dumps(outcomes(Lakehouse(root=sys.argv[1]).spark, Path(sys.argv[1]))) + "\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -77,17 +76,6 @@ def test_a_renamed_file_changes_the_fingerprint(spark, tmp_path):
     assert len(seen) == 3
 
 
-def test_a_survey_says_when_the_files_changed(spark, tmp_path):
-    """A partition's content changed when the newest of its files did; where there are none nobody can say."""
-    spec = files_spec()
-    for name, seconds in (("old.parquet", 1_700_000_000), ("new.parquet", 1_700_000_060)):
-        file = write_parquet(folder_of(tmp_path, "2024-01-01"), orders("2024-01-01"), name=name)
-        os.utime(file, (seconds, seconds))
-    seen = source_of(spark, spec, tmp_path).survey(days(spec, "2024-01-01", "2024-01-02"))
-    assert seen["2024-01-01"].changed_utc == datetime.fromtimestamp(1_700_000_060, tz=UTC)
-    assert seen["2024-01-02"].changed_utc is None
-
-
 def test_a_file_that_goes_away_is_a_change_of_the_source(spark, tmp_path):
     """A file that is gone between the survey and the read says that the source changed, which a retry helps."""
     spec = files_spec()
@@ -100,6 +88,7 @@ def test_a_file_that_goes_away_is_a_change_of_the_source(spark, tmp_path):
         source.scan(named, surveys)
 
 
+@pytest.mark.prove
 def test_a_file_that_is_put_right_is_read_again(spark, tmp_path):
     """What is known against a file is known of that very content: mended, it is read in the same launch."""
     spec = files_spec()
@@ -116,6 +105,7 @@ def test_a_file_that_is_put_right_is_read_again(spark, tmp_path):
     assert not source.scan(named, source.survey(named)).evidence["2024-01-01"].findings
 
 
+@pytest.mark.prove
 def test_a_source_that_changes_during_the_launch_is_read_again(spark, tmp_path, monkeypatch):
     """A file that is replaced between the read and the save: the launch notices, reads again, and the new content is published."""
     spec = files_spec()

@@ -11,7 +11,6 @@ import pytest
 
 from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.sources.files import footers
 from backfill_assets.sources.files.source import FilesSource
 from tests.sources.files.landing import days, files_spec, source_of
 from tests.support.shop import (
@@ -27,21 +26,6 @@ from tests.support.shop import (
     write_json,
     write_parquet,
 )
-
-
-def test_extra_columns_are_remarked_on(spark, tmp_path):
-    """A column that the spec does not name is left out, with a remark that names it."""
-    spec = files_spec()
-    write_parquet(
-        folder_of(tmp_path, "2024-01-01"),
-        [{**row, "extra": 1} for row in orders("2024-01-01")],
-        schema=SCHEMA.append(pa.field("extra", pa.int8())),
-    )
-
-    assert source_of(spark, spec, tmp_path).check_schema(days(spec, "2024-01-01")) == [
-        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out. "
-        "`backfill-assets schema bronze/orders` proposes the lines that would take them."
-    ]
 
 
 def test_a_day_that_only_paths_say_is_refused(spark, tmp_path):
@@ -133,19 +117,12 @@ def test_timestamps_without_a_zone_get_the_one_that_is_named(spark, tmp_path):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize(
-    ("format_", "is_here"), [("parquet", True), ("parquet", False), ("json", True)], ids=["here", "afar", "json"]
-)
-def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, format_, is_here):
-    """Of a day's two files one has no value in a column that may be NULL, or only such as Spark would fill in: both are right.
-
-    Also of files that do not lie on this machine.
-    """
-    if not is_here:
-        monkeypatch.setattr(footers, "seen_as_spark_does", lambda *_: None)
+@pytest.mark.parametrize("format_", ["parquet", "json"])
+def test_a_column_without_a_value_in_one_file(spark, tmp_path, format_):
+    """Of a day's two files one has no value in a column that may be NULL, or only such as Spark would fill in: both are right."""
     spec = files_spec(source={"format": format_})
     write = write_parquet if format_ == "parquet" else write_json
-    for day, customer in (("2024-01-01", "Ada"), ("2024-01-02", "x"), ("2024-01-03", "y")):
+    for day, customer in (("2024-01-01", "Ada"), ("2024-01-02", "x")):
         folder = folder_of(tmp_path, day)
         write(folder, orders(day, 3, customer=None, amount=None), name=f"nothing.{format_}")
         rows = [
@@ -155,11 +132,11 @@ def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, form
     table = LakeTable(spark, spec, f"{tmp_path}-table")
     table.create()
 
-    outcomes = launch(table, source_of(spark, spec, tmp_path), days(spec, "2024-01-01", "2024-01-03"))
+    outcomes = launch(table, source_of(spark, spec, tmp_path), days(spec, "2024-01-01", "2024-01-02"))
 
     assert refusals(outcomes) == {}
-    assert published_keys(outcomes) == ["2024-01-01", "2024-01-02", "2024-01-03"]
-    assert sum(row["customer"] is None for row in rows_in(table.path)) == 9
+    assert published_keys(outcomes) == ["2024-01-01", "2024-01-02"]
+    assert sum(row["customer"] is None for row in rows_in(table.path)) == 6
 
 
 @pytest.mark.prove
@@ -167,12 +144,10 @@ def test_a_column_without_a_value_in_one_file(spark, tmp_path, monkeypatch, form
     ("format_", "named", "micros", "zone"),
     [
         ("parquet", "order_id=77", 576_565_603_200_000_000, "UTC"),
-        ("parquet", "order_id=77", -62_150_000_000_000_000, "UTC"),
         ("parquet", "order_id=77", 2**63 - 1, "Europe/Berlin"),
-        ("parquet", "order_id=77", -(2**63) + 1, "America/Lima"),
         ("json", "slip.json line 1: `ordered_at` is no timestamp: 20240-", 0, "UTC"),
     ],
-    ids=["year 20240", "year 0", "infinity", "before everything", "json"],
+    ids=["year 20240", "infinity", "json"],
 )
 def test_a_row_of_another_age_fails_its_own_day(spark, tmp_path, format_, named, micros, zone):
     """A year of five digits, or none, which Python has no date for, is a row outside of its partition like any other, and is named.
@@ -216,7 +191,3 @@ def test_json_with_other_fields_is_refused_as_a_whole(spark, tmp_path):
 
     with pytest.raises(SchemaMismatchError, match="does not have the spec's columns: `country` is missing\\."):
         source.check_schema(days(spec, "2024-01-01"))
-    assert source_of(spark, files_spec(source={"format": "json"}), tmp_path).check_schema(days(spec, "2024-01-01")) == [
-        "`bronze/orders`: the files also have ['extra'], which the spec does not name; left out. "
-        "`backfill-assets schema bronze/orders` proposes the lines that would take them."
-    ]

@@ -76,7 +76,7 @@ class Drifted:
     remarks: list[str]
 
 
-@pytest.fixture(scope="module", params=["parquet", "json"])
+@pytest.fixture(scope="module", params=["parquet", pytest.param("json", marks=pytest.mark.prove)])
 def drifted(request, spark: SparkSession, tmp_path_factory) -> Drifted:
     """A day for each way in which a source changes, launched together."""
     root = tmp_path_factory.mktemp(request.param)

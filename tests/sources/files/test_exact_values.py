@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
+from backfill_assets.core.calendar.layouts import Layout
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.sources.files.exact_values import ExactValues
 from backfill_assets.sources.files.json_lines import JsonLinesFormat
 from backfill_assets.sources.files.json_text import misread
 from backfill_assets.sources.files.listing import list_files
 from backfill_assets.sources.files.text_values import typed
-from tests.sources.files.landing import files_spec, source_of
+from tests.sources.files.landing import files_spec
 from tests.sources.files.ways_of_reading import outcomes, staged, streamed
 from tests.support.docstring_tables import table_of
 from tests.support.shop import folder_of
@@ -196,7 +197,7 @@ def read_lines(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) ->
         spark,
         spec.key,
         spec.source,
-        source_of(spark, spec, root)._layout,
+        Layout(spec.source.layout, spec.time_zone),
         str(root),
         grid=spec.grid,
     )

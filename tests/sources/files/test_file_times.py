@@ -43,6 +43,7 @@ def test_days_of_folders_in_another_zone(spark, tmp_path):
     ] == [finding.what for finding in lacking]
 
 
+@pytest.mark.prove
 def test_hourly_folders_of_odd_days(spark, tmp_path):
     """Folders of Berlin's hours: the day without its hour 2 has no gap, the doubled hour's folder holds both, and a missing hour is named."""
     spec = files_spec(layout="{date}/{hour}", time_zone="Europe/Berlin", start="2024-03-30")
@@ -87,6 +88,7 @@ def test_until_when_files_are_complete(spark, tmp_path):
     assert until(complete_when="success_marker") == datetime(2024, 3, 1, tzinfo=UTC)
 
 
+@pytest.mark.prove
 def test_the_newest_day_may_still_get_hours(spark, tmp_path):
     """Of a folder for each day an hourly table has no hour yet: it would be published without rows before its file lands."""
     spec = files_spec(grain="hourly")
@@ -100,6 +102,7 @@ def test_the_newest_day_may_still_get_hours(spark, tmp_path):
     assert len(published_keys(launch(table, source, hours_of_day))) == 24
 
 
+@pytest.mark.prove
 def test_the_beginning_of_a_history(spark, tmp_path):
     """Folders and rows before `begin` are not looked at, and launches before it are refused."""
     spec = files_spec(layout="{year}/{month}", complete_until="2024-03-01", begin="2024-02-10")

@@ -18,7 +18,9 @@ DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
 ENDS = (DAYS[0], DAYS[-1])
 
 
-@pytest.mark.parametrize("left", ["_temporary/0/part-1", "part-1.json._COPYING_"])
+@pytest.mark.parametrize(
+    "left", ["_temporary/0/part-1", pytest.param("part-1.json._COPYING_", marks=pytest.mark.prove)]
+)
 def test_what_an_export_has_left_beside_its_files_says_that_it_failed(spark, tmp_path, left):
     """Half of a day looks like a day: until what the job or the copy has left is gone, or it says that it has ended."""
     day, first = "2024-01-02", left.partition("/")[0]
@@ -43,7 +45,7 @@ def test_what_an_export_has_left_beside_its_files_says_that_it_failed(spark, tmp
     assert said() == []
 
 
-@pytest.mark.parametrize("below", ["", "EU"])
+@pytest.mark.parametrize("below", ["", pytest.param("EU", marks=pytest.mark.prove)])
 def test_a_marker_of_an_earlier_job_does_not_speak_for_the_one_that_writes_now(spark, tmp_path, below):
     """A job that appends to a day which another has ended: half of what it writes may be there."""
     day = "2024-01-02"
@@ -61,7 +63,7 @@ def test_a_marker_of_an_earlier_job_does_not_speak_for_the_one_that_writes_now(s
             assert [f"{job}` lies beside" in what for what in said] == [True] * refused
 
 
-@pytest.mark.parametrize("layout", ["dt={date}", "eu/dt={date}"])
+@pytest.mark.parametrize("layout", ["dt={date}", pytest.param("eu/dt={date}", marks=pytest.mark.prove)])
 def test_a_job_that_writes_many_days_holds_back_those_that_it_may_have_begun(spark, tmp_path, layout):
     """Spark keeps what `partitionBy` has not committed at the root of it all: files of some days are there, of others not."""
     form = {"format": "json", "layout": layout, "gaps": "allowed"}
@@ -87,6 +89,7 @@ def test_a_job_that_writes_many_days_holds_back_those_that_it_may_have_begun(spa
     assert refused() == []
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(("layout", "refused"), [("orders-{date}.json", DAYS[2:]), ("flat", DAYS)])
 def test_a_job_among_the_files_of_many_days(spark, tmp_path, layout, refused):
     """It may have begun what is not older; where any file may hold any day, that is every day."""
@@ -99,6 +102,7 @@ def test_a_job_among_the_files_of_many_days(spark, tmp_path, layout, refused):
     assert [day for day in DAYS if any(f"{job}` lies beside" in finding.what for finding in found[day])] == refused
 
 
+@pytest.mark.prove
 def test_a_job_that_goes_on_in_what_another_has_left(spark, tmp_path):
     """One has crashed, somebody has marked the day as complete, and the next one has found the folder there already."""
     day = "2024-01-02"
@@ -113,6 +117,7 @@ def test_a_job_that_goes_on_in_what_another_has_left(spark, tmp_path):
     assert "_temporary` lies beside" in found.what
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("layout", ["{year}/{month}/{day}", "y={year}/m={month}/d={day}"])
 def test_a_day_that_may_have_no_rows_waits_for_the_job_that_writes_it(spark, tmp_path, layout):
     """Its folder holds nothing but what is not committed; days before and after it are there."""
@@ -126,12 +131,12 @@ def test_a_day_that_may_have_no_rows_waits_for_the_job_that_writes_it(spark, tmp
     assert f"{job.parent}` lies beside" in found[DAYS[1]][0].what
 
 
-@pytest.mark.parametrize("left", ["_temporary/0/x", "part-1.json._COPYING_"])
-def test_what_is_left_where_no_file_is_yet_says_that_the_day_is_not_whole(spark, tmp_path, left):
+@pytest.mark.prove
+def test_what_is_left_where_no_file_is_yet_says_that_the_day_is_not_whole(spark, tmp_path):
     """One country's export is there, and of another's nothing but what is not committed; until that one says that it has ended."""
     for day in DAYS:
         write_json(folder_of(tmp_path, day) / "EU", orders(day))
-    us = folder_of(tmp_path, DAYS[1]) / "US"
+    us, left = folder_of(tmp_path, DAYS[1]) / "US", "_temporary/0/x"
     (us / left).parent.mkdir(parents=True)
     (us / left).touch()
     (us / "again").symlink_to(us)  # a link that leads back
@@ -144,19 +149,20 @@ def test_what_is_left_where_no_file_is_yet_says_that_the_day_is_not_whole(spark,
     assert findings_of(spark, tmp_path, ENDS, format="json")[DAYS[1]] == ()
 
 
-@pytest.mark.parametrize("child", ["1", "manifest_job2"])
-def test_a_second_attempt_does_not_make_a_job_younger(spark, tmp_path, child):
+@pytest.mark.prove
+def test_a_second_attempt_does_not_make_a_job_younger(spark, tmp_path):
     """The first one has brought files; the folder's own time is that of the second."""
     (tmp_path / "_temporary/0").mkdir(parents=True)
     for day in DAYS:
         write_json(folder_of(tmp_path, day), orders(day))
-    (tmp_path / "_temporary" / child).mkdir()
+    (tmp_path / "_temporary" / "1").mkdir()
     at = (tmp_path / "_temporary").stat().st_mtime + 60
     os.utime(tmp_path / "_temporary", (at, at))
     found = findings_of(spark, tmp_path, ENDS, format="json")
     assert [day for day in DAYS if found[day]] == DAYS
 
 
+@pytest.mark.prove
 def test_a_file_without_bytes_may_be_what_a_job_brought(spark, tmp_path):
     """Spark tells no time of it; the day has older rows beside it, and others that are not committed yet."""
     day = DAYS[1]

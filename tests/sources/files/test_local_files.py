@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.sources.files import listing
-from backfill_assets.sources.files.footers import footers_here, read_footer
+from backfill_assets.sources.files.footers import read_footer
 from backfill_assets.sources.files.local_files import files_below, left_in
 from backfill_assets.spark.local_disk import MACHINE, this_machine
 from tests.sources.files.landing import source_of
@@ -29,56 +27,6 @@ def written(path: Path, data: bytes = b"12345", *, nanoseconds: int = 1_700_000_
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(data)
     os.utime(path, ns=(nanoseconds, nanoseconds))
-
-
-def test_a_folder_is_listed_as_spark_lists_it(spark: SparkSession, tmp_path: Path):
-    """Hidden files and folders, summaries, links, an empty file, times before 1970 and within a millisecond."""
-    root, away = tmp_path / "root", tmp_path / "away"
-    written(root / "2024/01/01/a.parquet")
-    written(root / "2024/01/01/a+b,c@d=e~f-g_h.parquet", b"1")
-    written(root / "2024/01/01/empty", b"")
-    written(root / "2024/01/02/old", nanoseconds=-1_500_000)
-    written(root / "dt=2024-01-03/_part=1/x")
-    for name in (".hidden", "_SUCCESS", "x._COPYING_", "_metadata", "_common_metadata", "_temporary/y", ".tmp/z"):
-        written(root / "2024/01/04" / name)
-    written(away / "day/b.parquet")
-    written(away / "c.parquet")
-    linked(root / "2024/01/05", away / "day")
-    linked(root / "2024/01/06/d.parquet", away / "c.parquet")
-
-    here = files_below(spark, str(root))
-
-    assert here is not None
-    assert len(here) == 7
-    assert sorted(here) == sorted(listing._listed_by_spark(spark, str(root)))
-    assert sorted(files_below(spark, f"file://{root}/") or []) == sorted(here)
-
-
-ODD: dict[str, Callable[[Path], None]] = {
-    "a space": lambda root: written(root / "a b"),
-    "a percent sign": lambda root: written(root / "a%20b"),
-    "a letter outside ASCII": lambda root: written(root / "bücher/x"),
-    "a pattern": lambda root: written(root / "[a]"),
-    "a colon": lambda root: written(root / "12:00"),
-    "a name that begins like a summary's": lambda root: written(root / "_metadata_2/x"),
-    "a folder with the name of a summary": lambda root: written(root / "2024/_metadata/x"),
-    "a link with the name of a summary": lambda root: linked(root / "_common_metadata", root / "nothing"),
-    "a link that leads nowhere": lambda root: linked(root / "x", root / "nothing"),
-    "a link that leads back": lambda root: linked(root / "below/x", root),
-    "neither file nor folder": lambda root: os.mkfifo(root / "pipe"),
-}
-
-
-@pytest.mark.parametrize("odd", ODD)
-def test_what_spark_may_see_otherwise_is_left_to_it(spark: SparkSession, tmp_path: Path, odd: str):
-    """One such name or thing, and Spark lists the folder; so it does one that is not there, or no folder."""
-    written(tmp_path / "plain")
-    assert files_below(spark, str(tmp_path)) is not None
-
-    ODD[odd](tmp_path)
-
-    assert files_below(spark, str(tmp_path)) is None
-    assert files_below(spark, f"{tmp_path}/nowhere") is files_below(spark, f"{tmp_path}/plain") is None
 
 
 def refused_but_the_third_day(spark: SparkSession, root: Path) -> dict[str, str]:
@@ -109,6 +57,7 @@ def test_a_file_that_java_cannot_name_fails_its_partition(spark: SparkSession, t
         assert said in refused[day]
 
 
+@pytest.mark.prove
 def test_a_link_that_leads_nowhere_fails_its_partition(spark: SparkSession, tmp_path: Path):
     """What it led to may be on a disk that is not there today: Spark leaves it out without a word, beside files that it reads."""
     root = tmp_path / "root"
@@ -159,6 +108,7 @@ def test_a_server_elsewhere_sees_other_files(tmp_path: Path, settings: dict[str,
     assert (found is not None) == is_here
 
 
+@pytest.mark.prove
 def test_a_source_is_the_same_by_both_ways(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Fingerprints, evidence and rows do not depend on who looks at the files."""
     spec = files_spec()
@@ -177,16 +127,6 @@ def test_a_source_is_the_same_by_both_ways(spark: SparkSession, tmp_path: Path, 
     monkeypatch.setattr("backfill_assets.sources.files.parquet.footers_here", lambda *_: {})
 
     assert seen() == here
-
-
-def test_a_number_that_spark_notes_as_a_span_is_none(spark: SparkSession, tmp_path: Path):
-    """To others such a column is a number; Spark's own note in the footer says that it is none."""
-    spark.sql("SELECT INTERVAL '1' DAY AS amount").write.parquet(f"{tmp_path}/2024/01/01/spans")
-    pq.write_table(pa.table({"amount": [1]}), tmp_path / "2024/01/01/numbers.parquet")
-    files = source_of(spark, files_spec(), tmp_path)._list().files
-
-    found = {Path(file.path).parent.name: footer.columns[0].kind for file, footer in footers_here(spark, files).items()}
-    assert found == {"spans": "interval", "01": "bigint"}
 
 
 def test_a_footer_that_contradicts_itself_is_refused(spark: SparkSession, tmp_path: Path):

@@ -12,7 +12,7 @@ from tests.sources.files.numbers_by_value import CASES, FLAT_BAD, FLAT_GOOD, Cas
 from tests.support.shop import rows_in
 
 
-@pytest.fixture(scope="module", params=["classic", "connect"])
+@pytest.fixture(scope="module", params=["classic", pytest.param("connect", marks=pytest.mark.prove)])
 def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "connect":

@@ -1,4 +1,4 @@
-"""Bytes that are no text: the good days are published and the bad one is refused, on classic and on Connect sessions."""
+"""Bytes that are no text: the good days are published and the bad one is refused."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from tests.places.servers import run_on
 from tests.sources.files.odd_bytes import BAD, CASES, GOOD, outcomes
+
+pytestmark = pytest.mark.prove
 
 Found = dict[str, dict[str, Any]]
 
 
-@pytest.fixture(scope="module", params=["classic", "connect"])
-def found(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Found:
-    folder = tmp_path_factory.mktemp(request.param)
-    if request.param == "connect":
-        return run_on("tests.sources.files.odd_bytes", folder, request.getfixturevalue("warm_server"))
-    spark: SparkSession = request.getfixturevalue("spark")
-    return outcomes(spark, folder)
+@pytest.fixture(scope="module")
+def found(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return outcomes(spark, tmp_path_factory.mktemp("odd"))
 
 
 @pytest.mark.parametrize("case", CASES)
