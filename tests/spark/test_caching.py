@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.lake.table import LakeTable
@@ -15,6 +16,7 @@ DAY = "2024-01-01"
 SPEC = orders_spec()
 
 
+@pytest.mark.prove
 def test_rows_that_nobody_released(spark: SparkSession, tmp_path: Path):
     """A launch that was killed leaves its rows in the server; the next one reads the corrected file, which has the same path."""
     folder = folder_of(tmp_path / "landing", DAY)

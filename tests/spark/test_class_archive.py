@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -54,17 +53,6 @@ def test_an_archive_is_used_where_there_is_one(elsewhere: Path, monkeypatch: pyt
     archive.write_bytes(b"")
     assert f"-XX:SharedArchiveFile={archive}" in classic_config(SparkSettings())[JAVA_OPTIONS]
     assert str(archive) not in classic_config(SparkSettings(master="spark://host:7077"))[JAVA_OPTIONS]
-
-
-def test_an_archive_is_of_one_installation(elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Java takes no archive of other jars, nor of the same ones put there again, and says nothing: so it is another file."""
-    jars = tmp_path / "spark/jars"
-    jars.mkdir(parents=True)
-    own = class_archive()
-    monkeypatch.setenv("SPARK_HOME", str(jars.parent))
-    other = class_archive()
-    os.utime(jars, (1, 1))
-    assert len({own, other, class_archive()}) == 3
 
 
 @pytest.mark.prove

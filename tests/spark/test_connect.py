@@ -13,7 +13,6 @@ from backfill_assets.spark.connect import connect
 from backfill_assets.spark.settings import SparkSettings
 
 SHOWN = {
-    "sc://host:15002;token=canary": "sc://host:15002",
     "sc://me:canary@host:15002": "sc://host:15002",
     "sc:canary": "(no address)",
 }
@@ -23,9 +22,7 @@ SHOWN = {
     ("remote", "words"),
     [
         ("sc://127.0.0.1:{port}", "refused"),
-        ("sc://127.0.0.1:{port}/;token=x", "refused"),
         ("http://host", "sc://host:port"),
-        ("sc://host:15002;token=canary", "sc://host:port"),
         ("sc://me:canary@host:15002", "sc://host:port"),
         ("sc:canary", "sc://host:port"),
     ],

@@ -9,7 +9,6 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException, PythonException
 
 from backfill_assets.core.history.effects import may_pass
-from backfill_assets.core.words import shortened
 from backfill_assets.errors import (
     BackfillAssetsError,
     EngineFailedError,
@@ -17,7 +16,7 @@ from backfill_assets.errors import (
     UnreadableSourceError,
     UnreadableTableError,
 )
-from backfill_assets.spark.failures import first_words, translate_spark_error
+from backfill_assets.spark.failures import translate_spark_error
 
 TABLE, PATH = "bronze/visits", "/lake/tables/bronze/visits"
 
@@ -67,13 +66,6 @@ def test_unknown_failure_may_pass(text):
     assert may_pass(ours)
     assert ours.what.startswith("`bronze/visits`: Spark failed: ")
     assert not re.search(r"org\.apache|java\.|SQLSTATE|: :|o643|\tat ", str(ours))
-
-
-def test_long_list_of_versions_is_shortened():
-    """The sentence about a hole in a log names the first versions and the last, not two hundred of them."""
-    versions = ", ".join(map(str, [*range(2500, 2700), 2701]))
-    ours = meaning(JavaError(f"x.D: [DELTA_VERSIONS_NOT_CONTIGUOUS] Versions ({versions}) are not contiguous."))
-    assert ours.what.endswith("[DELTA_VERSIONS_NOT_CONTIGUOUS] Versions (2500, …, 2699, 2701) are not contiguous.")
 
 
 def test_failure_over_connect_may_pass_too():
@@ -164,19 +156,3 @@ def test_damaged_file_gives_innermost_reason():
         JavaError(f"{text}Caused by: org.apache.hadoop.fs.ChecksumException: Checksum error: file:/a.parquet")
     )
     assert "`file:/a.parquet` cannot be read: [FAILED_READ_FILE.NO_HINT] ChecksumException: Checksum error" in ours.what
-
-
-@pytest.mark.parametrize(
-    ("text", "most", "expected"),
-    [("It is possible", 14, "It is possible"), ("It is possible", 12, "It is …"), ("x" * 99, 12, "x" * 10 + " …")],
-)
-def test_a_long_text_ends_after_a_word(text, most, expected):
-    """A word is cut only if hardly anything would be left."""
-    assert shortened(text, most) == expected
-
-
-def test_long_reason_ends_after_a_word():
-    """What a failure says at length is shortened to whole words."""
-    said = first_words(JavaError("x.SparkException: " + "underlying " * 60))
-    assert said.endswith("underlying …")
-    assert len(said) <= 302

@@ -39,7 +39,12 @@ def spec_of(columns):
     )
 
 
-@pytest.mark.parametrize("kind", VALUES)
+IN_THE_GATE = ("bigint", "double", "string", "timestamp", "decimal(38,10)")
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind in IN_THE_GATE else pytest.mark.prove) for kind in VALUES]
+)
 def test_each_type_is_hashed_as_spark_hashes_it(spark, tmp_path, kind):
     """Two columns of a type with all pairs of its values, written by Spark, read by delta-rs, summed up by both."""
     spec = spec_of({"a": kind, "b": kind})
@@ -58,7 +63,7 @@ def test_more_columns_than_a_word_has_flags(spark):
     """NULL in the last of many columns is another row than NULL in the first."""
     spec = spec_of({f"c{n}": "int" for n in range(FLAGS_IN_A_WORD + 3)})
     kinds = [column.type for column in spec.columns.values()]
-    for nulls in ({1}, {FLAGS_IN_A_WORD}, {len(kinds) - 1}, set(range(1, len(kinds)))):
+    for nulls in ({1}, {len(kinds) - 1}):
         row = [0, *(None if at in nulls else at for at in range(1, len(kinds)))]
         as_spark = [F.timestamp_micros(F.lit(0)), *(F.lit(value).cast("int") for value in row[1:])]
         frame = spark.range(1).select(*(value.alias(name) for value, name in zip(as_spark, spec.columns, strict=True)))

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.errors import ConfigurationError, SparkUnavailableError
-from backfill_assets.spark import jars as jars_module
 from backfill_assets.spark import session
 from backfill_assets.spark.jars import FILE_SYSTEM, JARS, POSTGRES_DRIVER, delta_jars
 from backfill_assets.spark.java import check_java
@@ -262,32 +258,3 @@ def test_a_repository_that_cannot_be_reached(empty_cache, monkeypatch, tmp_path,
     assert NAMES[0] in caught.value.what
     assert "SPARK_JARS_DIR" in caught.value.remedy
     assert [path.name for path in empty_cache.iterdir() if path.name != ".lock"] == []
-
-
-def test_a_fetch_that_hangs_is_given_up(empty_cache, monkeypatch, tmp_path):
-    """A repository that takes the connection and says nothing does not hold a launch for ever."""
-    monkeypatch.setattr(jars_module, "FETCH_TIMEOUT_SECONDS", 0.5)
-    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "java", "exec sleep 60")))
-    started = time.monotonic()
-    with pytest.raises(SparkUnavailableError, match="no answer within"):
-        delta_jars(SparkSettings())
-    assert time.monotonic() - started < 30
-
-
-def test_two_processes_fetch_once(empty_cache, monkeypatch, tmp_path, jars):
-    """Two that start at once on an empty cache: one fetches, the other waits and finds the jars."""
-    calls: list[Path] = []
-
-    def fetch(_: object, cache: Path) -> None:
-        calls.append(cache)
-        time.sleep(0.3)
-        for jar in jars:
-            shutil.copy(jar, cache / jar.name)
-
-    monkeypatch.setattr(jars_module, "fetch_jars", fetch)
-    threads = [threading.Thread(target=delta_jars, args=(SparkSettings(),)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert calls == [empty_cache] * 3  # Delta's jars, and the two that nothing depends on

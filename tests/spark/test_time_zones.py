@@ -40,6 +40,7 @@ def old_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     time_zones._first_difference.cache_clear()
 
 
+@pytest.mark.prove
 @pytest.mark.usefixtures("old_rules")
 def test_a_zone_that_java_does_not_know_is_refused(spark: Any, tmp_path: Path):
     """Python may have heard of one that is younger than Java's rules."""
@@ -55,7 +56,9 @@ def rules_of(zone: str) -> bytes:
     return resources.files("tzdata.zoneinfo").joinpath(zone).read_bytes()
 
 
-@pytest.mark.parametrize("zone", ZONES)
+@pytest.mark.parametrize(
+    "zone", [pytest.param(zone, marks=[] if zone == "Europe/Berlin" else pytest.mark.prove) for zone in ZONES]
+)
 def test_both_have_the_same_clocks(spark: Any, zone: str):
     """Of a few dozen years, changes of the clocks, half hours and a day that was skipped included."""
     refuse_other_clocks(spark, orders_spec(time_zone=zone, start="1990-01-01"), NOW)
@@ -75,21 +78,11 @@ def test_other_clocks_are_refused(spark: Any, tmp_path: Path):
     refuse_other_clocks(spark, orders_spec(), NOW)
 
 
-def test_a_change_of_the_clocks_is_looked_at_to_the_second():
-    """The last second before it and the first one after it are among those that are compared."""
-    found = list(time_zones._instants(ZoneInfo("Europe/Berlin"), datetime(2024, 3, 20, tzinfo=UTC), NOW))
-    assert datetime(2024, 3, 31, 0, 59, 59, tzinfo=UTC) in found
-    assert datetime(2024, 3, 31, 1, tzinfo=UTC) in found
-
-
 @pytest.mark.parametrize(
     ("zone", "start", "returns"),
     [
         ("America/St_Johns", "2009-01-01", "2009-11-01 02:31Z"),
-        ("America/St_Johns", "2012-01-01", None),
-        ("America/Havana", "2000-01-01", None),
-        ("Asia/Amman", "2000-01-01", None),
-        ("Pacific/Apia", "2000-01-01", None),
+        pytest.param("America/St_Johns", "2012-01-01", None, marks=pytest.mark.prove),
     ],
 )
 def test_a_day_that_comes_once_more_after_midnight_is_refused(spark, zone, start, returns):
