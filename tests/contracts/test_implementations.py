@@ -24,7 +24,6 @@ from tests.support.fake_live import FakeLiveLake
 from tests.support.fakes import FakeSource
 
 PACKAGE = Path(__file__).parents[2] / "backfill_assets"
-NAMED_OR_NOT = {inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY}
 
 
 def sources() -> Iterator[type]:

@@ -78,6 +78,7 @@ def test_what_an_earlier_version_had_is_tallied(filled):
     assert lake.earlier_tally(parts(*DAYS), version=0) == lake.earlier_tally(parts(*DAYS), version=-1) == {}
 
 
+@pytest.mark.prove
 def test_what_was_cleaned_up_is_said_to_be_gone(shop):
     """An undo would put nothing back, which is no tally of no rows."""
     for amount in ("1.00", "2.00"):
@@ -169,6 +170,7 @@ def test_rows_that_the_source_neither_has_nor_supersedes_are_missing_from_it(fil
     }
 
 
+@pytest.mark.prove
 def test_a_row_is_superseded_in_its_own_partition_alone(filled):
     """A key may come once in each: a later row of another partition of the chunk says nothing of this one's."""
     files = {
@@ -207,6 +209,7 @@ def test_where_else_a_key_is_staged_says_whether_it_is_at_stake(filled):
     assert {DAYS[0]: 1} == {key: finding.rows for key, finding in refused.items()}
 
 
+@pytest.mark.prove
 def test_keys_that_have_left_are_not_at_stake(filled):
     """Only they: that one has left its partition says nothing of the others, nor of the same key in another partition."""
     files = {day: [] for day in DAYS[:3]}
@@ -218,6 +221,7 @@ def test_keys_that_have_left_are_not_at_stake(filled):
     assert {key: finding.rows for key, finding in rest.items()} == {DAYS[0]: 1, DAYS[1]: 2, DAYS[2]: 3}
 
 
+@pytest.mark.prove
 def test_a_key_in_a_refused_partitions_file_is_at_stake_wherever_its_row_lies(filled):
     """Its event time is another day's or none: a file is one day's, and with that day the row is not written."""
     stray = {**order(10, DAYS[1]), "ordered_at": None}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from decimal import Decimal
 
+import pytest
+
 from tests.contracts.lakes import DAYS, order, parts, publish, scan_of, spec_with, stage
 
 DAY, OTHER, EMPTY_DAY = DAYS[:3]
@@ -53,6 +55,7 @@ def test_staged_rows_and_the_tables_measure_the_same(shop):
     assert lake.measures(parts(DAY), version=first) == {DAY: MEASURES[DAY]}
 
 
+@pytest.mark.prove
 def test_a_table_that_was_never_made_measures_nothing(unmade):
     """Nor is it made by that."""
     assert unmade.with_spec(EXPECTING).measures(parts(DAY)) == {}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pytest
+
 from backfill_assets.core.live.receipts import CLOSED, LiveReceipt, closes, is_batch
 from backfill_assets.core.state.fence import Fence
 from tests.contracts.lakes import DAYS, FENCE, LIVE_DAY, multiset, order, orders, publish
@@ -84,6 +86,7 @@ def test_an_epoch_that_was_closed_takes_no_batch(shop):
     assert len(shop.rows()) == 2
 
 
+@pytest.mark.prove
 def test_what_a_transaction_has_used_up_outlives_its_receipts(shop):
     """The largest number of a batch, with which epoch it was; that the epoch was closed does not hide it."""
     assert append(shop, 3, order(50, LIVE_DAY))
@@ -96,6 +99,7 @@ def test_what_a_transaction_has_used_up_outlives_its_receipts(shop):
     assert shop.live.used_up_to(f"live:{STREAM}:1") == 5
 
 
+@pytest.mark.prove
 def test_receipts_are_found_the_newest_first(shop):
     """Among those of other batches and of history, from the newest commit back to the first."""
     for number in (0, 1):
@@ -122,6 +126,7 @@ def test_late_rows_are_appended_once(shop):
     assert (shop.lake.version(), shop.rows()) == (0, [])
 
 
+@pytest.mark.prove
 def test_quarantined_rows_are_appended_once(shop):
     """Likewise, each stream with numbers of its own."""
     for stream, number, line in (("a1", 0, "x"), ("a1", 0, "x"), ("a1", 1, "y"), ("a1", 0, "x"), ("b2", 0, "z")):

@@ -46,7 +46,16 @@ def _kinds() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(params=[*SPARKS, fake], ids=lambda make: make.__name__)
+IN_THE_GATE = (parquet, table, database, fake)
+"""The kinds of which the gate asks everything; the others have tests of their own there."""
+
+
+@pytest.fixture(
+    params=[
+        pytest.param(make, marks=[] if make in IN_THE_GATE else pytest.mark.prove, id=make.__name__)
+        for make in (*SPARKS, fake)
+    ]
+)
 def kind(request: pytest.FixtureRequest, spark: SparkSession, tmp_path: Path) -> Kind:
     make: Make = request.param
     return make(spark, tmp_path / "source")
@@ -181,14 +190,10 @@ def counted(scan: Scan[Any]) -> Tally:
     return replace(EMPTY, unreadable_rows=scan.rows.where("_ba_problem IS NOT NULL").count())
 
 
-IN_THE_GATE = "parquet"
-"""The kind that the gate launches as well."""
-
-
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(make, marks=[] if make.__name__ == IN_THE_GATE else [pytest.mark.prove])
+        pytest.param(make, marks=[] if make is parquet else [pytest.mark.prove])
         for make in SPARKS
         if make is not changed  # what its launches leave is in the tests of the fold
     ],
