@@ -125,12 +125,3 @@ def test_as_arrow_values_have_their_types(many):
     assert (row["partition"], row["difference"], row["differs_in"]) == (NEXT, "different", "amount")
     assert (row["amount_source"], row["amount_table"]) == (Decimal("3086.25"), Decimal("3087.25"))
     assert row["ordered_at_source"].utcoffset().total_seconds() == 0
-
-
-@pytest.mark.prove
-def test_as_arrow_bytes_that_are_no_text_are_marked(many):
-    """A text may have bytes that are not UTF-8, which Arrow takes and nobody can read."""
-    odd = many.withColumn("note", F.when(is_one(), F.unhex(F.lit("67F665")).cast("string")).otherwise(F.col("note")))
-    with one_sided(SPEC, many, odd, rows=ROWS) as (_, _, pairs):
-        (row,) = arrow_of(SPEC, pairs).to_pylist()
-    assert row["note_table"] == "g\ufffde"

@@ -60,7 +60,6 @@ def test_a_place_that_comes_twice_cuts_once():
     ]
 
 
-@pytest.mark.prove
 def test_a_table_without_a_feed_is_compared_with_what_the_database_has_now(spark, tmp_path):
     """Row by row; the day that has changed since it was launched differs."""
     world = shop(spark, tmp_path)
