@@ -1,10 +1,10 @@
-"""Ways in which backfills fail elsewhere: cost, downtime, an old schema, and a stall."""
+"""Six ways in which backfills fail elsewhere: cost, load, downtime, an old schema, a stall, and slips of a person."""
 
 from __future__ import annotations
 
 import json
 import shutil
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,7 +14,7 @@ import pytest
 
 from tests.commands.places import Place, copied, new_place
 from tests.support.launching import ORDERS, Ran
-from tests.support.shop import SCHEMA, Row, folder_of, multiset, orders, write_parquet
+from tests.support.shop import SCHEMA, Row, content, folder_of, multiset, orders, write_parquet
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -71,6 +71,16 @@ def test_cost_is_known_before(place, tmp_path):
     assert version(place) == before
 
 
+def test_load_on_the_source_is_bounded(place):
+    """No more files a second are read than the table's pace allows, and the launch says how long it waited for that."""
+    place.lake.changes = {"pace": {"max_files_per_second": 0.1}}
+    began = datetime.now(UTC)
+    ran = launch(place, DAYS[2], DAYS[3], max_partitions_per_chunk=1)
+    assert ran.succeeded
+    assert (datetime.now(UTC) - began).total_seconds() > 9
+    assert "for `max_files_per_second`" in ran.launch
+
+
 def test_no_reader_meets_an_empty_table(place):
     """Days that are launched again are whole in every version: as they were, or as they are."""
     first = version(place)
@@ -112,3 +122,26 @@ def test_stalled_launch_has_three_ways_out(place):
 
     assert launch(place, rewrite_identical=True).recorded() == DAYS
     assert place.lake.content() == multiset(rows_of(*DAYS))
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        (("plan", ORDERS), "Nothing says which partitions the plan is about."),
+        (("plan", ORDERS, "--partition-range", f"{DAYS[-1]}...{DAYS[0]}"), "reversed"),
+        (("plan", ORDERS, "--partition-range", f"{DAYS[0]}..."), "There is no partition"),
+        (("fence", ORDERS, "--at", "2024-01-04T00:00:00"), "zone"),
+    ],
+    ids=["without a range", "reversed", "without an end", "without a zone"],
+)
+def test_slips_write_nothing(place, command, said):
+    """A range that is none, and an instant without a zone, end with exit code 2; `gaps` names the days that are missing."""
+    place.lake.changes = {"live": {"path": "events", "starts": "2024-01-05"}, "latest_wins_by": ["ordered_at"]}
+    before = version(place)
+    result = place.run(*command)
+    assert (result.exit_code, said in " ".join(result.stderr.split())) == (2, True), result.output
+    assert (version(place), content(place.lake.path())) == (before, multiset(rows_of(*DAYS[:2])))
+    found = place.run("gaps", ORDERS, "--json")
+    assert found.exit_code == 1, found.output
+    (of_orders,) = json.loads(found.stdout)["tables"]
+    assert [one["partition"] for one in of_orders["gaps"] if "missing" in one["states"]] == DAYS[2:]
