@@ -3,18 +3,46 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 
 import dagster as dg
 import deltalake
 import pytest
 
+from backfill_assets.runs import pacing
 from tests.commands.places import new_place
 from tests.support.launching import ORDERS
-from tests.support.shop import orders
+from tests.support.shop import multiset, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
+
+
+def test_resume_of_a_stopped_launch_does_the_rest(tmp_path, monkeypatch):
+    """It was stopped before its third chunk: a commit for each of the two days that were left, and none for the others."""
+    nights = {"cron": "0 22 * * *", "hours": 8}
+    place, chunks = new_place(tmp_path, pace={"off_peak": nights}), list[datetime]()
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4))
+
+    def opens(_: object, zone_name: str, now_utc: datetime) -> datetime:
+        chunks.append(now_utc)
+        if len(chunks) == 3:
+            (record,) = place.lake.instance.get_run_records(limit=1)
+            place.lake.instance.report_run_canceling(record.dagster_run)
+            raise dg.DagsterExecutionInterruptedError
+        return now_utc
+
+    monkeypatch.setattr(pacing, "opens_at", opens)
+    with place.instance() as place.lake.instance:
+        ended = place.lake.launch(DAYS[0], DAYS[-1], max_partitions_per_chunk=1, rewrite_identical=True)
+        assert (ended.run.status, ended.recorded()) == (dg.DagsterRunStatus.CANCELED, DAYS[:2])
+    before = deltalake.DeltaTable(str(place.lake.path())).version()
+    done = place.run("resume", ORDERS, "--json")
+    assert done.exit_code == 0, done.output
+    assert deltalake.DeltaTable(str(place.lake.path())).version() == before + len(DAYS[2:])
+    assert place.lake.content() == multiset([row for day in DAYS for row in orders(day, 4)])
 
 
 @pytest.mark.prove
