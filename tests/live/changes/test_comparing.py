@@ -13,6 +13,7 @@ import pytest
 from backfill_assets.commands.row_report import compare_rows
 from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.history.reconcile import reconcile
+from backfill_assets.core.spec.checks import Checks, Tolerance
 from backfill_assets.errors import SourceUnavailableError
 from backfill_assets.sources.database import source as database_source
 from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, SOME_CUSTOMERS, World, new_world
@@ -59,6 +60,21 @@ def test_row_that_the_database_cannot_read_fails_its_day(spark, tmp_path):
     found = compared(world)
     assert {key: c.passed for key, c in found.items()} == {day: day in others for day in DAYS}
     assert "id=999, in `name`" in str(found[DAYS[1]])
+
+
+def test_comparison_is_exact_unless_a_tolerance_is_declared(spark, tmp_path):
+    """A change that waits to be folded in is no difference. A row that somebody deleted is one, unless one may differ."""
+    world, day = new_world(spark, tmp_path), slice(1)
+    world.land()
+    world.launch(world.partitions[day])
+    world.execute("UPDATE customers SET balance = 8 WHERE id = 1")
+    assert passed(world, day) == {DAYS[0]: True}
+    world.bring_up()
+    opened(world.lake.path).delete("id = 2")
+    assert passed(world, day) == {DAYS[0]: False}
+    world.spec = world.spec.model_copy(update={"checks": Checks(tolerance=Tolerance(rows=1))})
+    found = compared(world, day)[DAYS[0]]
+    assert (found.passed, "`checks.tolerance` allows 1 rows" in found.tolerated) == (True, True)
 
 
 @pytest.mark.prove
