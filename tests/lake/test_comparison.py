@@ -7,11 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import functions as F
 
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.lake import comparison
 from backfill_assets.lake.table import LakeTable
 from tests.lake.scans import scan
 from tests.support.shop import orders, orders_spec, receipt_for
@@ -82,21 +80,3 @@ def test_rows_without_a_key_are_named_by_their_instant(spark, tmp_path):
     ]
     shown = differences(spark, orders_spec(key_columns=[], **SHOWN), tmp_path / "shown", source, table[1:])
     assert any("customer=customer 2" in example for example in shown.examples)
-
-
-@pytest.mark.prove
-def test_rows_that_cannot_be_read_are_held_by_nobody(spark, tmp_path):
-    """The partition is written anew, and the log says why."""
-    reason = "a failure that nobody knows"
-    said: list[str] = []
-    table = LakeTable(spark, SPEC, str(tmp_path))
-    table.create()
-    day = [SPEC.grid.partition(DAY)]
-    with table.stage(scan(spark, SPEC, {DAY: orders(DAY)})) as staged:
-        table.overwrite(staged, day, receipt_for(table, day))
-        rows = table.read()
-        assert comparison.same_rows(SPEC, rows, staged.tallies, said.append) == {DAY}
-        broken = rows.withColumn("customer", F.raise_error(F.lit(reason)).cast("string"))
-        assert comparison.same_rows(SPEC, broken, staged.tallies, said.append) == frozenset()
-    (why,) = said
-    assert reason in why
