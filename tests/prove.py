@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 SIDE_BY_SIDE = ("--numprocesses", os.environ.get("WORKERS", "2"), "--dist", "loadfile", "--no-loadscope-reorder")
 DEBEZIUM = "tests/places/test_debezium.py"
-VERSION_PROCESSES = "tests/e2e/test_version_processes.py"
 VERSION_OF_A_DATABASE = "tests/e2e/test_version_of_a_database.py"
-IN_OTHER_PARTS = [f"--ignore={file}" for file in (DEBEZIUM, VERSION_PROCESSES, VERSION_OF_A_DATABASE)]
+DATABASES = "tests/e2e/test_databases.py"
+IN_OTHER_PARTS = [f"--ignore={file}" for file in (DEBEZIUM, VERSION_OF_A_DATABASE, DATABASES)]
 OF_ROWS = ("tests/contracts", "tests/lake", "tests/sources", "tests/spark")
 """Tests of what Spark makes of rows; all others are of what is done with it."""
 
@@ -52,12 +52,10 @@ PARTS = {
         *(f"--ignore={folder}" for folder in OF_ROWS),
     ),
     "threads": tests("--as-shipped", "tests/live/test_schedules.py", SCHEDULES="100"),
-    "processes": tests("tests/e2e/test_live_processes.py", SCHEDULES="20"),
     "versions": tests("tests/live/test_version_of_a_stream.py", SCHEDULES="30"),
-    "version-processes": tests("-m", "prove", VERSION_PROCESSES, SCHEDULES="3"),
     "version-of-database": tests("-m", "prove", VERSION_OF_A_DATABASE, SCHEDULES="3"),
     "changes": tests("tests/live/changes/test_under_load.py", SCHEDULES="50"),
-    "databases": tests("tests/e2e/test_databases.py", SCHEDULES="5"),
+    "databases": tests("-m", "prove", DATABASES, SCHEDULES="5"),
     "debezium": tests("-m", "prove", DEBEZIUM, BACKFILL_ASSETS_DEBEZIUM_TESTS="required", SCHEDULES="5"),
     "model": tests("tests/core/live/test_schedules.py", SCHEDULES="50000"),
     "soak": Part(("-m", "benchmarks.soak")),

@@ -66,4 +66,4 @@ def test_every_part_is_on_its_page_and_runs_something():
     assert re.findall(r"^\| `([a-z-]+)` \|", table, flags=re.MULTILINE) == list(PARTS)
     named = [word for part in PARTS.values() for word in part.arguments if word.startswith("tests/")]
     assert [file for file in named if not (ROOT / file).exists()] == []
-    assert len(named) == 13
+    assert len(named) == 11

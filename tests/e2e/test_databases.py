@@ -19,7 +19,7 @@ from tests.support import postgres
 from tests.support.killing import kill_group
 from tests.support.shop import multiset, rows_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.prove]
 
 ROUNDS = int(os.environ.get("SCHEDULES", "1"))
 """How often both are killed; `make prove` does it more often."""
@@ -39,7 +39,6 @@ def environment(server: postgres.Server, tmp_path_factory: pytest.TempPathFactor
     return new_environment(tmp_path_factory.mktemp("project"), server, definitions)
 
 
-@pytest.mark.prove
 def test_killed_anywhere_the_table_ends_as_the_database(server, environment):
     """The past is loaded by itself, changes are folded in; capture and writer die by kill -9 and are started again."""
     dice = random.Random(7)

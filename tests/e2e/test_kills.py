@@ -54,7 +54,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> World:
 
 
 GATE = ("during_the_save",)
-"""The point of the gate: half of the files are there. `test_once.py` kills where the commit is there, and Dagster has not heard of it."""
+"""The point of the gate: half of the files are there. `make prove` kills at all of them."""
 
 
 @pytest.fixture(

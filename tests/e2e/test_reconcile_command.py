@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
 import deltalake
 import pyarrow.csv as csv
-import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner, Result
 
@@ -20,7 +18,7 @@ from backfill_assets.cli import main
 from tests.e2e.world import ORDERS, World, new_world, shop_orders
 from tests.support.launching import key_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 DAY_1, DAY_2, DAY_3 = DAYS = ("2023-01-01", "2023-01-02", "2023-01-03")
 
@@ -63,10 +61,10 @@ def statuses(world: World, partition: str) -> list[str]:
         return [record.status.value for record in history if record.partition == partition]
 
 
-def test_a_difference_exits_with_1_and_is_named(loaded: World, warm_server: dict[str, str]):
-    """In a process of its own: exit code 1, and the terminal shows the partition, both counts, the rule and the row."""
-    ran = replace(loaded, settings=warm_server).run("backfill-assets", "reconcile", ORDERS)
-    assert ran.returncode == 1, ran.stderr[-3000:]
+def test_a_difference_exits_with_1_and_is_named(loaded: World, command: Command):
+    """Exit code 1, and the terminal shows the partition, both counts, the rule and the row."""
+    ran = command(ORDERS)
+    assert ran.exit_code == 1, ran.output[-3000:]
     assert DAY_2 in ran.stdout
     assert DAY_1 not in ran.stdout
     assert (
@@ -76,13 +74,6 @@ def test_a_difference_exits_with_1_and_is_named(loaded: World, warm_server: dict
     assert f"only in the source: order_id={shop_orders(DAY_2)[1]['order_id']}" in ran.stdout
     assert f"{ORDERS}: 1 of 3 partitions differ from their source." in ran.stdout
     assert statuses(loaded, DAY_2)[0] == "FAILED"
-
-
-def test_equal_partitions_exit_with_0(loaded: World, one_day: Result):
-    """A range whose partitions all equal their source exits with 0 and says how much was compared."""
-    assert one_day.exit_code == 0, one_day.output
-    assert f"{ORDERS}: all 1 partitions (3 rows) equal their source." in one_day.stdout
-    assert statuses(loaded, DAY_1)[0] == "SUCCEEDED"
 
 
 def test_json_is_all_that_is_printed(command: Command):
@@ -112,13 +103,11 @@ def test_rows_that_differ_are_explained(command: Command):
     assert row["source"]["customer_id"] == "1"
 
 
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_rows_that_differ_go_into_a_file(command: Command, tmp_path: Path, kind: str):
+def test_rows_that_differ_go_into_a_file(command: Command, tmp_path: Path):
     """Both sides of each, beside what is wrong with it."""
-    file = tmp_path / f"rows.{kind}"
+    file = tmp_path / "rows.csv"
     assert command(ORDERS, "--rows", str(file)).exit_code == 1
-    read = csv.read_csv(file) if kind == "csv" else pq.read_table(file)
-    (row,) = read.to_pylist()
+    (row,) = csv.read_csv(file).to_pylist()
     assert (str(row["partition"]), row["difference"], row["source_times"], row["table_times"]) == (
         DAY_2,
         "missing",
@@ -129,23 +118,11 @@ def test_rows_that_differ_go_into_a_file(command: Command, tmp_path: Path, kind:
     assert list(tmp_path.iterdir()) == [file]
 
 
-def test_nothing_is_explained_where_nothing_differs(command: Command, tmp_path: Path):
-    """The file has its columns, and no row."""
-    file = tmp_path / "rows.csv"
-    ran = command(ORDERS, "--rows", str(file), "--partition-range", f"{DAY_1}...{DAY_1}")
-    assert ran.exit_code == 0
-    assert len(file.read_text().splitlines()) == 1
-
-
-@pytest.mark.parametrize(
-    ("file", "says"),
-    [("rows.xlsx", "is neither a `.csv` nor a `.parquet` file"), ("no/folder.csv", "cannot be written")],
-)
-def test_a_file_that_cannot_be_written_is_refused_first(command: Command, tmp_path: Path, file: str, says: str):
+def test_a_file_that_cannot_be_written_is_refused_first(command: Command, tmp_path: Path):
     """Before an hour of comparing."""
-    ran = command(ORDERS, "--rows", str(tmp_path / file))
+    ran = command(ORDERS, "--rows", str(tmp_path / "no/folder.csv"))
     assert ran.exit_code == 2
-    assert says in " ".join(ran.stderr.split())
+    assert "cannot be written" in " ".join(ran.stderr.split())
 
 
 @pytest.mark.usefixtures("one_day")
@@ -158,6 +135,7 @@ def test_the_whole_table_is_judged_too(loaded: World):
     assert "1 of 3 partitions are not reconciled" in newest.event.dagster_event.asset_check_evaluation_data.description
 
 
+@pytest.mark.prove
 def test_it_can_be_repeated(loaded: World, command: Command):
     """Run twice it records two comparisons, which Dagster keeps apart by their runs.
 
@@ -194,28 +172,13 @@ def test_days_beyond_the_source_are_left_out(command: Command):
             f"The range `{DAY_3}...{DAY_1}` is reversed",
             id="reversed",
         ),
-        pytest.param([ORDERS, "--partition-range", DAY_1], f"`{DAY_1}` is not a range.", id="no range"),
-        pytest.param(
-            [ORDERS, "--partition-range", f"2022-12-31...{DAY_1}"],
-            "the table starts at `2023-01-01`",
-            id="before the start",
-        ),
-        pytest.param(
-            [ORDERS, "--definitions", "no_such_module"], "There is no module `no_such_module`", id="unknown module"
-        ),
-        pytest.param(
-            [ORDERS, "--definitions", "backfill_assets.errors"], "holds no Dagster definitions", id="no definitions"
-        ),
-        pytest.param(
-            ["gold/monthly_revenue"], "the source has nothing yet|its source has nothing yet", id="nothing to compare"
-        ),
-        pytest.param([], "Missing argument 'KEY'", id="no table"),
+        pytest.param(["gold/monthly_revenue"], "source has nothing yet", id="nothing to compare"),
     ],
 )
 def test_a_wrong_command_exits_with_2(command: Command, words: list[str], says: str):
     """A command that cannot be done exits with 2, says what is wrong in one message, and shows no stack."""
     ran = command(*words)
     assert ran.exit_code == 2, ran.output
-    assert any(part in ran.stderr for part in says.split("|")), ran.stderr
+    assert says in ran.stderr
     assert "Traceback" not in ran.output
     assert ran.stdout == ""

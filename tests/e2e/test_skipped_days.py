@@ -10,7 +10,7 @@ from tests.e2e.scene import DAYS, Scene, Step
 from tests.e2e.server import LAUNCH, RUN, serving
 from tests.e2e.world import ORDERS, new_world, shop_orders
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.prove]
 
 BEFORE = "2022-12-31"
 """A day before the start of the orders, and after that of another daily table of the shop."""

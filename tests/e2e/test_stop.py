@@ -16,7 +16,7 @@ import pytest
 from tests.e2e.server import LAUNCH_RUN, REPOSITORY, serving
 from tests.e2e.world import BIN, MODULE, ORDERS, World, expected, new_world, shop_orders
 
-pytestmark = [pytest.mark.e2e, pytest.mark.long]
+pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.prove]
 
 DAYS = [(date(2023, 1, 1) + timedelta(days=n)).isoformat() for n in range(24)]
 SECONDS = 10.0
@@ -95,7 +95,6 @@ def test_a_launch_is_stopped_between_two_commits(stopped):
     assert stopped.history == ["stopped", "published", "made"]
 
 
-@pytest.mark.prove
 def test_resume_does_exactly_the_rest(stopped):
     """A commit for each day that was left, with the configuration of the launch; then there is nothing to resume."""
     world = stopped.world

@@ -96,6 +96,7 @@ def test_the_checks_tab_is_green(by_dialog: Step):
     assert re.search(r"table_rows\s+3", shown)
 
 
+@pytest.mark.prove
 def test_the_dialog_takes_run_config(with_config: Step):
     """`only: MISSING`, typed as YAML, reaches every run: what is published already is left out, and its files are the same."""
     assert yaml.safe_load(with_config.sent["backfillParams"]["runConfigData"]) == yaml.safe_load(ONLY_MISSING)
@@ -104,6 +105,7 @@ def test_the_dialog_takes_run_config(with_config: Step):
     assert with_config.content == expected(DAY_1, status="corrected") + expected(*DAYS[1:7], status="old")
 
 
+@pytest.mark.prove
 def test_a_hole_in_the_dialog_is_a_run_for_each_piece(with_config: Step):
     """Ranges with a hole between are one run each; the days in the hole are not touched."""
     assert with_config.ranges == [(DAY_1, DAY_1), (DAY_4, DAY_7)]
@@ -138,6 +140,7 @@ def caught_up(scene: Seen, with_config: Step) -> dict[str, Any]:
     }
 
 
+@pytest.mark.prove
 def test_the_schedule_launches_what_is_missing(caught_up: dict[str, Any]):
     """In its hours the schedule asks for one run over the missing days; those that the source lacks are left out, and nothing fails."""
     assert (caught_up["tags"]["asset_partition_range_start"], caught_up["tags"]["asset_partition_range_end"]) == (
@@ -148,6 +151,7 @@ def test_the_schedule_launches_what_is_missing(caught_up: dict[str, Any]):
     assert caught_up["shown"] == dict.fromkeys(DAYS[:9], "materialized") | {DAY_10: "missing"}
 
 
+@pytest.mark.prove
 def test_the_schedule_rests(caught_up: dict[str, Any]):
     """While its run is in progress it asks for none; afterwards it does not ask again for what the source lacks, that night."""
     assert "is in progress" in caught_up["meanwhile"]
@@ -174,12 +178,14 @@ def checked(scene: Seen, caught_up: Any) -> dict[str, subprocess.CompletedProces
         return {"equal": equal.result(), "differing": differing.result(), "whole": whole.result()}
 
 
+@pytest.mark.prove
 def test_checks_alone_pass_in_ci(checked: dict[str, subprocess.CompletedProcess[str]]):
     """`dagster job execute` of the checks over days that equal their source exits with 0."""
     assert checked["equal"].returncode == 0, checked["equal"].stderr[-3000:]
     assert "ASSET_CHECK_EVALUATION" in checked["equal"].stderr
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize("way", ["differing", "whole"])
 def test_checks_alone_fail_in_ci(checked: dict[str, subprocess.CompletedProcess[str]], way: str):
     """Where a day differs from its source the exit code is not 0, and the day and the row are named: over a range, and over all."""
