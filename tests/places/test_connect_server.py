@@ -77,6 +77,7 @@ def test_a_command_is_served_and_ends_the_server(tmp_path: Path):
     assert nobody_listens(port)
 
 
+@pytest.mark.prove
 def test_a_killed_server_takes_its_jvm_along(tmp_path: Path):
     """When the server's own process is killed, its JVM ends too: nothing keeps the memory."""
     port = free_port()
@@ -90,17 +91,6 @@ def test_a_killed_server_takes_its_jvm_along(tmp_path: Path):
             assert time.monotonic() < until, "the JVM lives on"
             time.sleep(0.1)
     assert nobody_listens(port)
-
-
-@pytest.mark.prove
-def test_a_stopped_server_has_ended_its_jvm_before_itself(tmp_path: Path):
-    """Whoever has stopped the server finds no JVM of it, not even for a moment."""
-    with running([*SERVER, str(free_port())], tmp_path / "log", ONE.environment(tmp_path)) as process:
-        announced(tmp_path / "log")
-        (jvm,) = [child for child in psutil.Process(process.pid).children(recursive=True) if "java" in child.name()]
-        process.terminate()
-        process.wait(60)
-        assert not jvm.is_running()
 
 
 def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]):

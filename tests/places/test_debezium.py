@@ -34,7 +34,6 @@ def engine() -> None:
 
 
 LARGE = "(SELECT string_agg(md5(n::text), '') FROM generate_series(1, 300) n)"
-NEW = "INSERT INTO customers VALUES (%s, %s, 1.50, NULL, NULL, '2024-01-02 10:00Z')"
 STORY: list[tuple[str, str]] = [
     ("NULLs, quotes and letters of all kinds", "INSERT INTO customers VALUES (1001, 'é 漢字 😀 \t '' \" \\ ', NULL, NULL, NULL, '2024-01-01 23:59:59.999999Z'), (1002, '', 9999999999999999.99, '', false, '2024-01-02Z')"),
     ("updates", "UPDATE customers SET balance = -balance, name = NULL WHERE id % 3 = 0"),

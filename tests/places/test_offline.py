@@ -13,7 +13,7 @@ from backfill_assets.spark.settings import SparkSettings
 from tests.places.servers import CLEAN, ROOT
 from tests.support.shop import rows_in
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.prove]
 
 WRITE = """
 import sys
@@ -39,7 +39,6 @@ def write_table(scratch: Path, **settings: str) -> subprocess.CompletedProcess[s
     )
 
 
-@pytest.mark.prove
 def test_a_folder_of_jars_needs_no_network(tmp_path: Path):
     """With SPARK_JARS_DIR a session starts and writes Delta though no repository can be reached; nothing is cached."""
     jars = tmp_path / "jars"

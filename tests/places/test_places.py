@@ -1,7 +1,7 @@
 """The same launches, with the same outcome, wherever Spark runs: in the process, on a cluster, on a Connect server.
 
-Each place is started once, and its story told once; the tests beneath look at what it left behind. The gate launches and
-stops on one place; `make prove` tells the whole story on all of them.
+Each place is started once, and its story told once; the tests beneath look at what it left behind. `make prove`
+tells the story on all of them; in the gate, the contracts run over a Connect session.
 """
 
 from __future__ import annotations
@@ -26,12 +26,8 @@ from tests.places.story import DAY_1, DAY_2, DAY_3, DAY_4, DAY_5, DAYS, FIRST, L
 from tests.support.launching import ORDERS, TOTALS, Lake, new_lake
 from tests.support.shop import content, multiset, orders, rows_in
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.prove]
 
-IN_THE_GATE = "connect"
-"""The strictest place: it has no JVM to reach around."""
-
-EVERYWHERE = [pytest.param(name, marks=[] if name == IN_THE_GATE else [pytest.mark.prove]) for name in PLACES]
 THREE = ["customer 0", "customer 1", "customer 2"]
 
 
@@ -97,12 +93,11 @@ def _happened(place: Place, root: Path, *scenes: str) -> dict[str, Any]:
     return dict(json.loads(said.read_text()))
 
 
-@pytest.fixture(params=EVERYWHERE)
+@pytest.fixture(params=list(PLACES))
 def told(request: pytest.FixtureRequest, tell: Callable[[str], Told]) -> Told:
     return tell(request.param)
 
 
-@pytest.mark.prove
 def test_a_launch_fills_the_tables(told: Told):
     """A launch publishes every day of both tables, each with one event and a green check."""
     first = told.first
@@ -112,7 +107,6 @@ def test_a_launch_fills_the_tables(told: Told):
     assert first["customers"] == {**dict.fromkeys(DAYS[:4], THREE), DAY_5: [SLOW]}
 
 
-@pytest.mark.prove
 def test_the_tables_equal_their_source(told: Told):
     """At the end another reader finds exactly the source's rows, and the totals that were made of the first ones."""
     assert told.scenes["reconciled"]["status"] == "SUCCESS"
@@ -124,7 +118,6 @@ def test_the_tables_equal_their_source(told: Told):
     assert told.totals() == {**dict.fromkeys(DAYS[:4], 3), DAY_5: SLOW_ROWS}
 
 
-@pytest.mark.prove
 def test_only_what_the_source_changed_changes(told: Told):
     """A second launch writes the corrected day with its new rows, and finds all other good ones to be in the table."""
     again = told.scenes["again"]
@@ -134,7 +127,6 @@ def test_only_what_the_source_changed_changes(told: Told):
     assert again["customers"] == {**told.scenes["first"]["customers"], DAY_2: ["corrected"]}
 
 
-@pytest.mark.prove
 def test_a_bad_day_is_refused(told: Told):
     """A day that fails its audit keeps what it had; the run fails and names the day and its rows."""
     again = told.scenes["again"]
@@ -143,7 +135,6 @@ def test_a_bad_day_is_refused(told: Told):
     assert "keys_are_unique: 3 rows repeat a key (`order_id`)" in again["failure"]
 
 
-@pytest.mark.prove
 def test_only_what_is_missing_is_written(told: Told):
     """With `only: MISSING` a launch writes the one day whose source differs from what was published."""
     mended = told.scenes["mended"]
@@ -153,13 +144,11 @@ def test_only_what_is_missing_is_written(told: Told):
     assert "**Left out:** 4" in mended["launch"]
 
 
-@pytest.mark.prove
 def test_the_table_reconciles(told: Told):
     """Source and table, both read afresh, are equal in every day."""
     assert told.scenes["reconciled"]["verdicts"] == dict.fromkeys(DAYS, True)
 
 
-@pytest.mark.prove
 @pytest.mark.parametrize("name", list(PLACES))
 def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
     """A run that is stopped from the UI is canceled within seconds, its chunk in flight is absent, and those before are published."""
@@ -186,7 +175,6 @@ def test_a_stop_ends_sparks_jobs(tell: Callable[[str], Told], name: str):
     assert told.totals()[DAY_5] == SLOW_ROWS
 
 
-@pytest.mark.prove
 def test_a_lost_executor_loses_nothing(tell: Callable[[str], Told]):
     """An executor that is killed in the middle of a launch is replaced; the launch ends with every chunk whole."""
     told = tell("standalone")

@@ -66,7 +66,7 @@ def arguments() -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    """A lakehouse that was launched, refused, stopped and killed, in a process whose settings hold secrets."""
+    """A lakehouse that was launched, refused and killed, in a process whose settings hold secrets."""
     root = tmp_path_factory.mktemp("secrets")
     home, scratch = root / "home", Path("/tmp")
     home.mkdir()
@@ -93,9 +93,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> World:
 
 
 def test_launches_end_in_every_way(world: World):
-    """What the other tests look at has happened: a launch, a refusal, a stop, a killed JVM, and servers that do not answer."""
+    """What the other tests look at has happened: a launch, a refusal, a killed JVM, and servers that do not answer."""
     assert world.ended == {
-        "launched": "SUCCESS", "refused": "FAILURE", "written live": "SUCCESS", "stopped": "CANCELED",
+        "launched": "SUCCESS", "refused": "FAILURE", "written live": "SUCCESS",
         "killed": "FAILURE", "without a server": "FAILURE", "without a database": "2", "without a history": "2",
     }  # fmt: skip
 
