@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-import click
 import dagster as dg
 import pytest
 
 from backfill_assets.assets.catch_up import history_until
-from backfill_assets.cli import main
 from backfill_assets.commands.project import Project
 from backfill_assets.errors import ConfigurationError
 from backfill_assets.runs.resources import Lakehouse
@@ -83,64 +80,6 @@ def test_a_lakehouse_that_cannot_be_made_is_said(resources, says):
 
 
 # -- every command -----------------------------------------------------------------------------------------------------
-
-RUN_IN_A_PLACE = {
-    "test_configured_root.py": ("fence", "init", "live", "once", "reconcile", "resume", "schema", "stop"),
-    "test_status.py": ("status",),
-    "test_preview.py": ("preview",),
-    "test_plan.py": ("plan", "apply"),
-    "test_database_launches.py": ("estimate", "reset"),
-    "test_undo.py": ("undo",),
-    "test_gaps.py": ("gaps",),
-    "test_history.py": ("history",),
-    "test_verify.py": ("verify",),
-    "test_unset_database.py": ("capture",),
-    "test_changes_view.py": ("changes-view",),
-    "test_versions.py": tuple(
-        f"version {name}"
-        for name in (
-            *("compare", "copy", "cutover", "make", "plan", "rehearse"),
-            *("retire", "rollback", "status", "views"),
-        )
-    ),
-}
-"""By which tests each command is run in a place whose definitions name one root and whose environment another."""
-
-NO_LAKEHOUSE = {
-    "json-schema": "prints what this package knows",
-    "version new": "writes the text of a spec by that of another",
-    "demo": "makes a lakehouse of its own below the environment's root, and starts the other commands",
-    "demo collision": "as above",
-    "demo data": "as above",
-    "demo database": "as above",
-    "demo events": "as above",
-    "demo version": "as above",
-}
-
-
-def commands(group: click.Group, before: str = "") -> Iterator[tuple[str, click.Command]]:
-    """Return every command with the words that name it; a group that does something by itself is one too."""
-    for name, command in group.commands.items():
-        if isinstance(command, click.Group):
-            yield from commands(command, f"{before}{name} ")
-            if command.invoke_without_command:
-                yield f"{before}{name}", command
-        else:
-            yield f"{before}{name}", command
-
-
-def test_every_command_is_run_where_the_environment_names_another_root():
-    """A new command is run by a test in such a place, or has nothing to do with a lakehouse: it is in one of the two lists."""
-    run = [name for names in RUN_IN_A_PLACE.values() for name in names]
-    assert sorted([*run, *NO_LAKEHOUSE]) == sorted(name for name, _ in commands(main))
-    for file, names in RUN_IN_A_PLACE.items():
-        text = (Path(__file__).parent / file).read_text()
-        assert "new_place(" in text or "tests.commands.versions import" in text, file
-        assert [name for name in names if f'"{name.split()[-1]}"' not in text] == [], file
-    takes = {
-        name for name, command in commands(main) if any("--definitions" in option.opts for option in command.params)
-    }
-    assert takes - {"version new"} == set(run)
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,6 @@ from tests.support.shop import multiset, orders
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
-RANGE = f"{DAYS[0]}...{DAYS[-1]}"
 MAKE = f"{postgres.ORDERS} ALTER TABLE orders ADD updated_at timestamptz NOT NULL DEFAULT '2024-02-01Z';"
 
 
@@ -157,12 +156,7 @@ def test_only_what_was_modified_is_launched(shop):
     assert shop.place.lake.content() == shop.rows()
 
 
-def test_keys_and_times_do_not_go_together(shop):
-    """None of them is left out in silence."""
-    result = shop.place.run("plan", ORDERS, "--keys", "1...2", "--modified-since", "2024-03-01T00:00:00Z")
-    assert (result.exit_code, "do not go together" in result.stderr) == (2, True)
-
-
+@pytest.mark.prove
 def test_local_times_of_nowhere_say_nothing(shop):
     """A column without a zone is taken for no zone's: the spec has to say which; nothing is planned."""
     shop.execute("ALTER TABLE orders ALTER updated_at TYPE timestamp")
@@ -203,17 +197,6 @@ def test_a_range_of_keys_changes_nothing_else(shop):
     now = shop.place.lake.content()
     assert now != shop.rows(), "the other day was not launched"
     assert sum((shop.rows() - now).values()) == 1
-
-
-@pytest.mark.prove
-def test_a_key_that_only_the_table_has_is_in_the_range_too(shop):
-    """A row that was deleted at the source is named by its key."""
-    key = min(row["order_id"] for row in orders(DAYS[1]))
-    shop.execute(f"DELETE FROM orders WHERE order_id = {key}")
-    _, named = shop.plan("--keys", str(key))
-    assert named == [DAYS[1]]
-    shop.apply()
-    assert shop.place.lake.content() == shop.rows()
 
 
 def test_a_reset_reads_all_and_makes_what_is_made_of_it(shop):

@@ -14,7 +14,6 @@ import pyarrow as pa
 import pytest
 
 from tests.commands.places import Place, below, new_place
-from tests.commands.versions import V2, amounts, both, run, second
 from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import folder_of, multiset, orders
 
@@ -39,6 +38,7 @@ def place(tmp_path) -> Place:
     return place
 
 
+@pytest.mark.prove
 def test_what_a_launch_would_refuse_is_named(place, tmp_path):
     """A day that has lost most of its rows at the source: the plan does the others, and says why that one stays a gap."""
     place.lake.export(DAYS[0], orders(DAYS[0], 1))
@@ -55,6 +55,7 @@ def test_what_a_launch_would_refuse_is_named(place, tmp_path):
     assert [said.startswith(why) for said in json.loads(again.stdout)["refused"]] == [True]
 
 
+@pytest.mark.prove
 def test_refused_days_are_no_mere_gaps(place):
     """A day that a launch has just refused says why: one that was never published, and one whose source is worse now."""
     for day in (DAYS[4], DAYS[5]):
@@ -96,6 +97,7 @@ def test_a_day_that_is_not_over_is_no_gap(tmp_path):
     assert of_orders["partitions"] == 1
 
 
+@pytest.mark.prove
 def test_a_reset_without_a_source_is_refused(place):
     """Its folder is there and empty, as a mount that is away: nothing could be read again. Of what it has lost in part that is told."""
     landing = place.lake.root / "landing/orders"
@@ -155,6 +157,7 @@ def test_gaps_are_found_and_mended(place, tmp_path):
     assert (compared.exit_code, differing) == (1, [DAYS[5]]), "what is gone equals nothing"
 
 
+@pytest.mark.prove
 def test_unreadable_partition_blocks_no_other(tmp_path):
     """A day whose file is gone is a gap with a state of its own; the others are compared, and its launch heals it."""
     place = new_place(tmp_path)
@@ -241,6 +244,7 @@ def test_no_rows_are_read(place):
     assert (blind.exit_code, blind.stdout) == (1, whole.stdout), blind.output
 
 
+@pytest.mark.prove
 def test_without_a_name_all_tables_are_looked_at(place):
     """A table that is made of another one has gaps where that has published, or changed."""
     found = place.run("gaps", "--json")
@@ -249,6 +253,7 @@ def test_without_a_name_all_tables_are_looked_at(place):
     assert (refused.exit_code, "A plan is of one table." in refused.stderr) == (2, True)
 
 
+@pytest.mark.prove
 def test_what_lies_before_a_historys_beginning_is_no_gap(tmp_path):
     """`begin` after the table's start: what is before it is of something else, and no look at the whole table asks for it."""
     place = new_place(tmp_path, source={"kind": "files", "path": "orders", "format": "parquet", "begin": DAYS[2]})
@@ -264,17 +269,3 @@ def test_what_lies_before_a_historys_beginning_is_no_gap(tmp_path):
     done = place.run("reset", ORDERS, "--yes", ORDERS)
     assert done.exit_code == 0, done.output
     assert f"{ORDERS}: {DAYS[2]}...{DAYS[5]} (partitions: 4)" in done.stderr
-
-
-def test_a_copy_begins_where_the_version_before_does(tmp_path):
-    """What lies before the beginning of its history is published by nobody: the copy is whole without it."""
-    place = new_place(tmp_path, source={"kind": "files", "path": "orders", "format": "parquet", "begin": DAYS[2]})
-    for day in DAYS[2:6]:
-        place.lake.export(day, orders(day, 2))
-    assert place.lake.launch(DAYS[2], DAYS[5]).succeeded
-    definitions = both(place, orders_v2=second(grain="daily", start=DAYS[0]))
-    run(place, "make", V2, definitions=definitions)
-    told = run(place, "copy", V2, definitions=definitions)
-    assert not any(one["failure"] for one in told["runs"])
-    assert place.run("gaps", V2, definitions=definitions).exit_code == 0
-    assert len(amounts(place, V2)) == 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import time
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -107,14 +106,6 @@ def test_what_a_cleaned_log_has_told_is_told_all_the_same(place):
     told = deltalake.DeltaTable(copy).to_pyarrow_table(columns=["version", "operation"]).to_pylist()
     assert [one["version"] for one in told] == list(range(len(commits)))
     assert {"CREATE TABLE", "DELETE"} <= {one["operation"] for one in told}
-
-
-@pytest.mark.prove
-def test_a_table_that_was_made_again_has_a_history_of_its_own(place):
-    """What was refused of the one that was deleted is not told of the new one."""
-    shutil.rmtree(place.lake.path())
-    assert place.lake.launch(DAYS[2]).succeeded
-    assert [one["what"] for one in history(place)] == ["made", "published"]
 
 
 def test_a_table_that_was_never_made_has_no_history(tmp_path):

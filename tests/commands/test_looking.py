@@ -105,6 +105,7 @@ def test_looking_writes_nothing(place: Place, name: str):
     assert not place.elsewhere.exists()
 
 
+@pytest.mark.prove
 def test_one_table_is_reconciled_and_no_other(tmp_path):
     """`reconcile` judges its own table as a whole, and neither evaluates nor makes any other."""
     place = launched(tmp_path)
@@ -118,21 +119,6 @@ def test_one_table_is_reconciled_and_no_other(tmp_path):
     assert not place.lake.path(TOTALS).exists()
     with place.instance() as instance:
         assert instance.get_latest_materialization_event(dg.AssetKey(RECONCILIATION)) is None
-
-
-@pytest.mark.prove
-def test_a_table_that_its_spec_has_left_behind_is_not_touched(tmp_path):
-    """A stream that was added to the spec since, or a column: looking tells where the fence will be, or what differs."""
-    place = launched(tmp_path)
-    before = below(place.lake.root)
-
-    place.lake.changes = SPEC
-    assert told(place, "fence", ORDERS)["fence"] == "2024-01-03T00:00:00+00:00"
-
-    place.lake.changes = {"columns": {**place.lake.spec.model_dump(exclude_unset=True)["columns"], "channel": "string"}}
-    refused = place.run("reconcile", ORDERS)
-    assert (refused.exit_code, "`channel` is missing" in refused.stderr) == (2, True), refused.output
-    assert below(place.lake.root) == before
 
 
 def launched(root: Path) -> Place:

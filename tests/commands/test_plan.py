@@ -10,7 +10,6 @@ from typing import Any
 import deltalake
 import pytest
 
-from backfill_assets.commands.time_and_cost import RECENT_COMMITS
 from tests.commands.places import Place, below, new_place
 from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import multiset, orders
@@ -108,14 +107,12 @@ def test_what_somebody_changed_after_a_plan_was_carried_out_is_said(place, tmp_p
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("what", ["source", "table", "row"])
+@pytest.mark.parametrize("what", ["source", "row"])
 def test_a_plan_that_does_not_hold_any_more_writes_nothing(place, tmp_path, what):
     """What has changed is named, and the table is as it was; an interrupted plan does only what is left."""
     plan(place, tmp_path / "plan.json")
     if what == "source":
         place.lake.export(DAYS[4], orders(DAYS[4], 5))
-    elif what == "table":
-        assert place.lake.launch(DAYS[4]).succeeded
     else:
         update(place, DAYS[2])
     before = version(place)
@@ -123,7 +120,6 @@ def test_a_plan_that_does_not_hold_any_more_writes_nothing(place, tmp_path, what
     assert refused.exit_code == 2, refused.output
     said = {
         "source": f"source of {DAYS[4]}: it has changed",
-        "table": f"table, partition {DAYS[4]}: it was written since",
         "row": f"table, partition {DAYS[2]}: it was written since; it had 4 rows, now 4",
     }
     assert said[what] in refused.stderr
@@ -139,17 +135,13 @@ def test_what_changes_after_the_check_is_noticed_by_the_launch(place):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("way", ["plan", "gaps"])
-def test_a_plan_has_the_reason_that_its_table_requires(tmp_path, way):
+def test_a_plan_has_the_reason_that_its_table_requires(tmp_path):
     """It is the plan's own: `apply` launches with it."""
     place, file = new_place(tmp_path, reason="required"), str(tmp_path / "plan.json")
     place.lake.export(DAYS[0], orders(DAYS[0]))
-    if way == "gaps":
-        assert place.run("gaps", ORDERS, "-o", file).exit_code == 1
-    else:
-        asked = ("plan", ORDERS, "--partition-range", f"{DAYS[0]}...{DAYS[0]}", "-o", file)
-        assert place.run(*asked).exit_code == 2
-        assert place.run(*asked, "--reason", "new data: the first export").exit_code == 0
+    asked = ("plan", ORDERS, "--partition-range", f"{DAYS[0]}...{DAYS[0]}", "-o", file)
+    assert place.run(*asked).exit_code == 2
+    assert place.run(*asked, "--reason", "new data: the first export").exit_code == 0
     applied = place.run("apply", file)
     assert applied.exit_code == 0, applied.output
     assert place.lake.content() == multiset(orders(DAYS[0]))
@@ -188,32 +180,17 @@ def test_what_people_read(shared, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("plan", ORDERS, "--partition-range", DAYS[0]), "is not a range"),
         (("plan", "bronze/others", "--partition-range", RANGE), "There is no table `bronze/others`"),
         (("plan", ORDERS, "--partition-range", RANGE, "--prices", "{wrong}"), "is no price table"),
-        (("plan", ORDERS, "--partition-range", RANGE, "-o", "{nowhere}"), "The plan cannot be written"),
         (("apply", "{wrong}"), "is no plan that can be applied"),
-        (("apply", "{deep}"), "is no plan that can be applied"),
-        (("plan", ORDERS, "--partition-range", "[/x]...b"), "There is no partition `[/x]`"),
-        (("plan", ORDERS, "--partition-range", f"{DAYS[0]}...9999-12-31"), "it does not end before the year 10000"),
-        (("plan", ORDERS, "--partition-range", RANGE, "--prices", "{infinite}"), "is no price table"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_what_cannot_be_planned_is_said_in_words(shared, tmp_path, arguments, said):
     """One message, exit code 2, and nothing written."""
     (tmp_path / "wrong").write_text("currency: USD\nper_gb: many\n")
-    (tmp_path / "infinite").write_text("currency: USD\nper_gb: .inf\n")
-    (tmp_path / "deep").write_text("[" * 100_000)
-    names = {name: str(tmp_path / name) for name in ("wrong", "infinite", "deep")}
-    names |= {"nowhere": str(tmp_path / "no/such/folder.json")}
     before = below(shared.lake.root)
-    result = shared.run(*(argument.format(**names) for argument in arguments))
+    result = shared.run(*(argument.format(wrong=tmp_path / "wrong") for argument in arguments))
     assert (result.exit_code, said in result.stderr) == (2, True), result.output
     assert "Traceback" not in result.output
     assert below(shared.lake.root) == before
-
-
-def test_how_far_back_it_looks_for_how_long_chunks_took():
-    """Far enough for a live table, whose commits are mostly batches."""
-    assert RECENT_COMMITS >= 100

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from decimal import Decimal
 from typing import Any
 
 import pytest
 
 from tests.commands.places import Place, below, new_place
-from tests.support.launching import ORDERS, TOTALS
+from tests.support.launching import ORDERS
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -66,16 +65,9 @@ def test_what_would_be_refused_says_why(place):
     assert "`order_id`" in " ".join(found["findings"]) or "twice" in " ".join(found["findings"])
 
 
+@pytest.mark.prove
 def test_what_cannot_be_read_is_an_error(place):
     """A day that the source has not completed, and what is no day of the table."""
     for wrong, said in ((BEYOND, "is complete up to"), ("yesterday", "yesterday")):
         result = place.run("preview", ORDERS, "--partition", wrong)
         assert (result.exit_code, said in result.stderr) == (2, True), result.stderr
-
-
-@pytest.mark.prove
-def test_what_a_transform_makes_is_shown(place):
-    """Of a table that is made of another one."""
-    assert place.lake.launch(DAY).succeeded
-    (row,) = preview(place, DAY, table=TOTALS)["rows"]
-    assert row == [DAY, "4", str(sum(Decimal(f"{n}.25") for n in range(4)))]

@@ -88,6 +88,7 @@ def test_a_flow_that_failed_is_launched_again_instead(tmp_path):
     assert "Launch `bronze/orders_2024` again: it continues." in " ".join(refused.output.split())
 
 
+@pytest.mark.prove
 def test_a_launch_that_discards_rows_is_not_resumed(tmp_path):
     """That was said of what was history then: a day that was sealed since may have live rows that its export lacks."""
     place = new_place(tmp_path)

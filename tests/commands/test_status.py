@@ -140,6 +140,7 @@ def test_a_launch_that_was_killed_has_failed(place):
     assert (found["state"], found["launch"]["standing"], found["by_state"]["published"]) == ("FAILED", "failed", 2)
 
 
+@pytest.mark.prove
 def test_it_is_looked_at_again_until_somebody_has_seen_enough(place, monkeypatch):
     """With `--watch`: what has changed meanwhile is shown."""
     slept: list[float] = []
@@ -156,6 +157,7 @@ def test_it_is_looked_at_again_until_somebody_has_seen_enough(place, monkeypatch
     assert slept == [2.0, 2.0]
 
 
+@pytest.mark.prove
 def test_a_program_reads_a_line_a_look(place, monkeypatch):
     """`--watch --json` goes on too; each look is one JSON document in a line of its own."""
 

@@ -12,13 +12,10 @@ import dagster as dg
 import deltalake
 import pytest
 
-from backfill_assets.assets import checks
 from backfill_assets.assets.undo import REPORT
-from backfill_assets.errors import TableLockedError
-from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.runs import undoing
-from backfill_assets.runs.check_history import failed_comparisons, not_passed
+from backfill_assets.runs.check_history import not_passed
 from backfill_assets.runs.table import Table
 from tests.commands.places import Place, below, copied, new_place
 from tests.support.launching import ORDERS, TOTALS, Ran
@@ -125,42 +122,7 @@ def _dagster_is_told(place: Place, run_id: str) -> None:
     assert (severities, set(ran.verdicts().values())) == ({dg.AssetCheckSeverity.WARN}, {False})
 
 
-def test_a_copy_of_receipts_that_cannot_be_filled_ends_no_undo(place, bad, monkeypatch):
-    """What is put back is so without it, and the next table is not left as it was."""
-
-    def locked(_: ReceiptsTable) -> int:
-        raise TableLockedError("Somebody else fills it.", state="Nothing was copied.", remedy="Wait.")
-
-    monkeypatch.setattr(ReceiptsTable, "fill", locked)
-    assert set(actions(undo(place, bad.run.run_id)).values()) == {"restored"}
-
-
 @pytest.mark.prove
-def test_what_a_launch_differed_in_is_taken_back_with_it(place, bad):
-    """A comparison found a day to be wrong, so the launch was taken back: then no schedule launches that day once more."""
-    place.lake.export(DAYS[0], orders(DAYS[0], 4))
-    assert place.lake.reconcile(DAYS[0]).verdicts() == {DAYS[0]: False}
-    assert failed_comparisons(place.lake.instance, Table(place.lake.spec)).keys() == {DAYS[0]}
-    assert place.lake.undo(bad.run.run_id).succeeded
-    assert not_passed(place.lake.instance, Table(place.lake.spec)) == dict.fromkeys(DAYS)
-
-
-@pytest.mark.prove
-def test_a_comparison_beside_an_undo_is_of_rows_that_are_gone(place, bad, monkeypatch):
-    """It has read what is put back before it says what it found: that is no reason to launch the day once more."""
-    place.lake.export(DAYS[0], orders(DAYS[0], 4))
-    evaluate = checks.evaluations_of
-
-    def undone_meanwhile(*args: Any) -> Any:
-        monkeypatch.setattr(checks, "evaluations_of", evaluate)
-        assert place.lake.undo(bad.run.run_id).succeeded
-        return evaluate(*args)
-
-    monkeypatch.setattr(checks, "evaluations_of", undone_meanwhile)
-    assert place.lake.reconcile(DAYS[0]).verdicts() == {DAYS[0]: False}
-    assert failed_comparisons(place.lake.instance, Table(place.lake.spec)) == {}
-
-
 def test_an_undo_that_ended_before_it_told_dagster_is_told_by_the_next_launch(place, bad, monkeypatch):
     """Else the check of the days stays green, for rows that are gone."""
     with monkeypatch.context() as ended:
@@ -193,6 +155,7 @@ def test_what_came_later_is_kept_and_named(place, bad):
     assert later != place.lake.content()
 
 
+@pytest.mark.prove
 def test_the_job_says_what_was_kept(place, bad):
     """From Dagster's UI it is a job: red where something was kept, with the report beside it."""
     assert place.lake.launch(DAYS[0], rewrite_identical=True).succeeded
@@ -234,6 +197,7 @@ def test_a_launch_that_is_unknown_or_goes_on_is_refused(place, bad):
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
+@pytest.mark.prove
 def test_an_undo_that_fails_half_way_says_what_it_did(place, bad, monkeypatch):
     """What its first commit put back is listed, what is left is named; the same command does that."""
     commits: list[int] = []
@@ -251,21 +215,6 @@ def test_an_undo_that_fails_half_way_says_what_it_did(place, bad, monkeypatch):
     assert "It ended half-way: OSError: the cable was pulled" in done["failure"]
     assert set(actions(undo(place, bad.run.run_id)).values()) == {"restored", "restored before"}
     assert place.lake.content() == multiset(rows(*DAYS))
-
-
-def test_a_launch_of_which_a_run_goes_on_is_refused(place, bad):
-    """A run that executes it again, or another one of its backfill, has no receipt yet: it counts all the same."""
-    job = place.lake.definitions.resolve_implicit_global_asset_job_def()
-    again = place.lake.instance.create_run_for_job(
-        job_def=job,
-        parent_run_id=bad.run.run_id,
-        root_run_id=bad.run.run_id,
-        status=dg.DagsterRunStatus.STARTED,
-        tags={"dagster/backfill": "abcdefgh"},
-    )
-    for name in (bad.run.run_id, "abcdefgh"):
-        assert f"its run {again.run_id} has not ended" in place.lake.undo(name).failure
-    assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
 @pytest.mark.prove

@@ -80,6 +80,7 @@ def test_every_changed_partition_is_found(place):
     assert verify(place, "--partition-range", f"{DAYS[5]}...{DAYS[6]}")[0] == 0
 
 
+@pytest.mark.prove
 def test_restored_partition_holds_what_was_restored(place):
     """An undo has a receipt too; a day without any receipt is named, and makes the exit code 1."""
     place.lake.export(DAYS[1], orders(DAYS[1], 6))
@@ -92,6 +93,7 @@ def test_restored_partition_holds_what_was_restored(place):
     )
 
 
+@pytest.mark.prove
 def test_receipts_outlive_the_log(place):
     """Once Delta has cleaned the log, the receipts in `<table>_receipts` say what was published."""
     place.lake.export(DAYS[1], orders(DAYS[1], 6))
@@ -105,6 +107,7 @@ def test_receipts_outlive_the_log(place):
     assert [one["partition"] for one in verify(place)[1]["differing"]] == DAYS[:1]
 
 
+@pytest.mark.prove
 def test_table_that_cannot_be_read_is_an_error(place):
     """A file that is cut off, no table, and a table without a receipt: each says so, and no partition holds."""
     (data,) = place.lake.path().glob(f"dt={DAYS[1]}/*.parquet")
@@ -129,6 +132,7 @@ defs = lakehouse_definitions(build_lakehouse_table(orders_spec()), lakehouse=Lak
 """
 
 
+@pytest.mark.prove
 def test_verify_needs_no_java(place, tmp_path):
     """In a process of its own that would find none."""
     (tmp_path / "a_shop.py").write_text(MODULE.replace("ROOT", str(place.lake.root)))

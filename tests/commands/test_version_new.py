@@ -12,7 +12,6 @@ import pytest
 import yaml
 
 import backfill_assets
-from backfill_assets.commands.version import new as version_new
 from backfill_assets.commands.version.new import first_boundary, write_versions
 from backfill_assets.commands.version.spec_text import next_spec
 from backfill_assets.core.spec.lakehouse import check_together
@@ -235,33 +234,6 @@ def shop(tmp_path, monkeypatch) -> Any:
 
 def written(shop: Any, key: str = "bronze/orders", **changes: Any) -> list[str]:
     return [*write_versions(shop(), key, **{"downstream": True, "origin": "source", "with_stream": True, **changes})]
-
-
-def test_what_was_killed_while_it_wrote_is_written_again(shop, tmp_path, monkeypatch):
-    """No file is there in part; the same command writes those that are missing, and no third version."""
-    wanted, replaced, whole = [*FOLLOWING.values()], [], Path.replace
-
-    def killed_at_the_second(self: Path, target: Path) -> Path:
-        replaced.append(target)
-        if len(replaced) == 2:
-            raise KeyboardInterrupt
-        return whole(self, target)
-
-    monkeypatch.setattr(version_new, "datetime", SimpleNamespace(now=lambda _: datetime(2026, 11, 23, tzinfo=UTC)))
-    with monkeypatch.context() as patch:
-        patch.setattr(Path, "replace", killed_at_the_second)
-        with pytest.raises(KeyboardInterrupt):
-            written(shop)
-    assert [f.parent.name for f in tmp_path.rglob("defs.yaml") if "__v2" in str(f)] == ["orders__v2"]
-    assert written(shop) == wanted
-    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.yaml")}
-    assert len(before) == 6
-    assert written(shop) == wanted, "and once more nothing is written"
-    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*.yaml")} == before
-    edited = tmp_path / "a_shop/defs/bronze/orders__v2/defs.yaml"
-    edited.write_text(edited.read_text() + "# mine\n")
-    assert written(shop, downstream=False) == ["bronze/orders__v3"], "what was edited is not what is asked for again"
-    assert edited.read_text().endswith("# mine\n")
 
 
 def test_another_file_in_the_place_is_left(shop, tmp_path):

@@ -11,7 +11,6 @@ from backfill_assets import build_lakehouse_table, lakehouse_definitions, read
 from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, copied
 from tests.commands.versions import (
-    TOTALS_V2,
     V2,
     amounts,
     both,
@@ -20,9 +19,8 @@ from tests.commands.versions import (
     independent,
     run,
     steps,
-    without_first_totals,
 )
-from tests.support.launching import ORDERS, TOTALS
+from tests.support.launching import ORDERS
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -32,6 +30,7 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
     return copied(shop_with_totals, tmp_path)
 
 
+@pytest.mark.prove
 def test_a_project_begins_with_a_later_version(place):
     """Its first version is gone from the project, and was never made here: nothing else could ever be given to readers."""
     definitions = both(place, orders_v2=independent())
@@ -54,19 +53,3 @@ def test_a_project_begins_with_a_later_version(place):
     again = run(place, "cutover", V2, definitions=definitions)
     assert again["current"] == {ORDERS: V2}
     assert len([one for one in steps(place) if one["what"] == "cut over"]) == 1, "what is so already is noted once"
-
-
-def test_a_later_version_begins_with_what_it_is_made_of(place):
-    """What is made of a new version is not given to readers beside the old one, be it the first of its name here."""
-    definitions = both(place, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
-    copy_all(place, definitions)
-    definitions = without_first_totals(place, independent())
-    shutil.rmtree(f"{place.lake.root}/tables/{TOTALS}")
-    refused = " ".join(run(place, "cutover", TOTALS_V2, code=2, definitions=definitions).split())
-    assert f"`{ORDERS}`" in refused
-    assert not Path(f"{place.lake.root}/_current").exists()
-    refused = " ".join(
-        run(place, "cutover", TOTALS_V2, "--before", "2024-02-01", code=2, definitions=definitions).split()
-    )
-    assert "Leave `--before` out" in refused

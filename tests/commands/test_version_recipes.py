@@ -114,6 +114,7 @@ def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
     assert told["not_compared"][V2][1:] == [f"1 rows that `{ORDERS}` has from then on: `{V2}` may lack them"]
 
 
+@pytest.mark.prove
 def test_what_was_compared_in_part_is_not_taken_for_the_whole(shop_brought_up, tmp_path, monkeypatch):
     """It is shown and kept with its day, is no reason to cut over, and nobody leaves out history by a wrong day."""
     place = copied(shop_brought_up, tmp_path / "place")

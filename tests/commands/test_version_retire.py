@@ -8,7 +8,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import dagster as dg
 import deltalake
 import pytest
 
@@ -18,7 +17,6 @@ from backfill_assets.commands.follow_changes import follow_changes
 from backfill_assets.commands.version import retire
 from backfill_assets.core.state.current_versions import Switch
 from backfill_assets.errors import ConfigurationError, TableLockedError
-from backfill_assets.lake.locks import stream_lock
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.table import Table
 from tests.commands.places import Place, copied
@@ -37,7 +35,7 @@ from tests.commands.versions import (
     streamed,
 )
 from tests.live.test_version_of_a_stream import second_spec
-from tests.support.launching import ORDERS, TOTALS, key_of
+from tests.support.launching import ORDERS, TOTALS
 from tests.support.live_shop import Shop, event, live_spec
 from tests.support.shop import orders
 
@@ -81,35 +79,6 @@ def test_a_version_that_was_never_current_is_given_up(shop_brought_up, tmp_path)
 
 
 @pytest.mark.prove
-def test_a_version_is_not_given_up_while_its_stream_is_written(shop_brought_up, tmp_path):
-    """Wherever the checkpoint of its writer is; nothing is changed, and it is as soon as the writer has ended."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    run(place, "retire", TOTALS_V2, "--yes", TOTALS_V2)
-    with stream_lock(f"{place.lake.root}/tables/{V2}"):
-        assert "held by another writer" in run(place, "retire", V2, "--yes", V2, code=2)
-        assert V2 not in str(current(place))
-    run(place, "retire", V2, "--yes", V2)
-
-
-@pytest.mark.prove
-def test_a_version_is_not_given_up_while_it_is_launched(shop_brought_up, tmp_path):
-    """What a launch has still to publish would be in a version that nobody reads; when it was stopped, it may go."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    with place.instance() as instance:
-        job = both(place).resolve_implicit_global_asset_job_def()
-        begun = instance.create_run_for_job(job, asset_selection={key_of(V2)}, status=dg.DagsterRunStatus.STARTED)
-        run(place, "retire", TOTALS_V2, "--yes", TOTALS_V2)
-        refused = " ".join(run(place, "retire", V2, "--yes", V2, code=2).split())
-        assert f"A launch of `{V2}` goes on: run {begun.run_id}." in refused
-        instance.report_run_canceled(begun)
-        job, config = both(place).resolve_job_def("undo"), {"ops": {"undo_launch": {"config": {"launch": "a"}}}}
-        undo = instance.create_run_for_job(job, run_config=config, status=dg.DagsterRunStatus.STARTED)
-        refused = " ".join(run(place, "retire", V2, "--yes", V2, code=2).split())
-        assert f"An undo goes on, which may put something back into `{V2}`: run {undo.run_id}." in refused
-        instance.report_run_canceled(undo)
-    run(place, "retire", V2, "--yes", V2)
-
-
 def test_nobody_writes_what_is_given_up(spark, tmp_path):
     """Neither its stream, with whatever checkpoint, nor a change feed; and while one of these runs no other does."""
     shop = Shop(spark, tmp_path)
@@ -180,36 +149,6 @@ def test_life_goes_on_after_the_first_version(place):
 
 
 @pytest.mark.prove
-def test_what_was_copied_stays_when_its_origin_is_given_up(shop_brought_up, tmp_path):
-    """A copy says that it reads no more; then the first version may go, no partition is stale, and none is launched."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    run(place, "copy", V2)  # of files that lie elsewhere now
-    run(place, "cutover", V2)
-    run(place, "retire", TOTALS, "--yes", TOTALS)
-    refused = run(place, "retire", ORDERS, "--yes", ORDERS, code=2)
-    assert f"`{ORDERS}` is read by `{V2}`" in refused
-    assert "say `retired: true`" in " ".join(refused.split())
-    before = amounts(place, V2)
-    later = second(version_of={"table": ORDERS, "cast": ["amount"], "retired": True})
-    assert Table(later).code_version == Table(second()).code_version
-    definitions = both(place, orders_v2=later)
-    todo = run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)["left_to_do"]
-    assert todo[0].startswith("Remove its spec")
-    definitions = alone(place, later)
-    (status,) = run(place, "status", definitions=definitions)["versions"]
-    assert (status["state"], status["published"], status["lacking"]) == ("current", 2, 0)
-    assert gaps(place, definitions) == []
-    plan = place.run("plan", V2, "--partition-range", "2024-01-01...2024-01-01", "--json", definitions=definitions)
-    assert "was copied from its version `bronze/orders`, which is retired and read no more" in plan.stdout
-    assert amounts(place, V2) == before
-    deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
-    assert gaps(place, definitions) == ["foreign rows"], "what somebody else does to it is seen all the same"
-    Path(f"{place.lake.root}/tables").rename(tmp_path / "away")
-    lost = " ".join(place.run("gaps", V2, definitions=definitions).output.split())
-    assert f"`{V2}`: Dagster knows of 2 published partitions, and there is neither a table at" in lost
-
-
-@pytest.mark.prove
 def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatch):
     """The first version was launched, or its launch undone, since it was copied: its rows would be nowhere else."""
     place = copied(shop_brought_up, tmp_path / "place")
@@ -253,6 +192,7 @@ def copying(place: Place, **changes: Any) -> Any:
     )
 
 
+@pytest.mark.prove
 def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
     """A file waits for the stream of the first one, and its copy has none: it would be in no table, and nobody told."""
     place, shop, _ = streamed(spark, tmp_path)
@@ -273,26 +213,6 @@ def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
     assert "1 of its partitions" in " ".join(
         run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions).split()
     )
-    run(place, "copy", V2, definitions=followed)
-    run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)
-    rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().to_pylist()
-    assert sorted(row["order_id"] for row in rows) == [2, 3, 11, 12]
-
-
-@pytest.mark.prove
-def test_late_rows_are_not_given_up_with_a_version(spark, tmp_path):
-    """They are in no partition of it yet, so a copy has not got them either: first they are folded in, and copied."""
-    place, shop, _ = streamed(spark, tmp_path)
-    followed = copying(place)
-    shop.land(event(11, "2024-01-05T10:00:00"), event(12, "2024-01-02T12:00:00"))
-    stream(place, ORDERS, followed)
-    for step in ("make", "copy", "compare", "cutover"):
-        run(place, step, V2, definitions=followed)
-    said = {"table": ORDERS, "renamed": {"total": "amount"}, "cast": ["total"], "retired": True}
-    definitions = copying(place, version_of=said)
-    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions).split())
-    assert f"1 late rows of `{ORDERS}` are in no partition of it yet" in refused
-    assert shop.launch("2024-01-02", "2024-01-02")
     run(place, "copy", V2, definitions=followed)
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)
     rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().to_pylist()

@@ -6,7 +6,6 @@ import os
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import deltalake
 import duckdb
@@ -18,9 +17,9 @@ from backfill_assets.lake import definition
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.sources import version
 from tests.commands.places import copied, new_place
-from tests.commands.versions import DAYS, TOTALS_V2, V2, amounts, both, run, second, steps, stream, streamed, totals
+from tests.commands.versions import DAYS, V2, amounts, both, run, second, stream, streamed, totals
 from tests.support.launching import ORDERS, daily_totals
-from tests.support.live_shop import event, live_spec
+from tests.support.live_shop import event
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
@@ -64,35 +63,6 @@ def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch)
 def landed(file: Path, at: datetime) -> None:
     """Let a file have landed at an instant."""
     os.utime(file, (at.timestamp(), at.timestamp()))
-
-
-@pytest.mark.prove
-def test_what_is_killed_leaves_a_trace(shop_with_totals, tmp_path, monkeypatch):
-    """Who began to make and to copy is noted before anything is there; what was made is noted by the next `make`."""
-    place = copied(shop_with_totals, tmp_path)
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    told = making.record
-
-    def killed_when_made(*arguments: Any, **more: Any) -> None:
-        if any(step.what == "made" for step in arguments[1:]):
-            raise KeyboardInterrupt
-        told(*arguments, **more)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(making, "record", killed_when_made)
-        run(place, "make", V2, code=130)
-    assert sorted((one["what"], one["key"]) for one in steps(place)) == [("making", V2), ("making", TOTALS_V2)]
-    assert run(place, "make", V2)["made"] == {}
-    run(place, "make", V2)
-    assert sorted(one["key"] for one in steps(place) if one["what"] == "made") == [V2, TOTALS_V2]
-    with monkeypatch.context() as patch:
-        patch.setattr(making, "launch_range", killed)
-        run(place, "copy", V2, code=130)
-    (begun,) = [one for one in steps(place) if one["what"] == "copying"]
-    assert (begun["key"], begun["detail"], bool(begun["by"])) == (V2, "2024-01-01...2024-02-01", True)
 
 
 @pytest.mark.prove
@@ -161,43 +131,6 @@ def test_columns_that_are_computed_dropped_and_new(shop_with_totals, tmp_path):
 
 
 @pytest.mark.prove
-def test_a_copy_that_was_put_back_is_copied_again(shop_brought_up, tmp_path):
-    """Whatever Delta remembers of the writes before: by its own restore, and by our undo."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    table = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}")
-    table.restore(0)
-    assert amounts(place, V2) == []
-    (first, *_) = run(place, "copy", V2)["runs"]
-    assert (first["table"], amounts(place, V2)) == (V2, amounts(place, ORDERS))
-    done = place.run("undo", first["run_id"], "--table", V2, "--reason", "a doubt", definitions=both(place))
-    assert done.exit_code == 0, done.output
-    assert amounts(place, V2) == []
-    run(place, "copy", V2)
-    assert amounts(place, V2) == amounts(place, ORDERS)
-    run(place, "compare", V2)
-
-
-@pytest.mark.prove
-def test_what_cannot_be_computed_of_a_row_is_said_in_words(shop_with_totals, tmp_path):
-    """A divisor of zero in one row: what Spark said of it, where the expression stands, and what makes NULL of it."""
-    place = copied(shop_with_totals, tmp_path)
-    computed = {"table": ORDERS, "computed": {"share": "1 / (amount - 0.25)"}, "dropped": ["amount"]}
-    columns = {"order_id": "bigint", "customer": "string", "share": "double", "ordered_at": "timestamp"}
-    definitions = lakehouse_definitions(
-        build_lakehouse_table(place.lake.spec),
-        build_lakehouse_table(second(columns=columns, version_of=computed), inputs={ORDERS: place.lake.spec}),
-        lakehouse=Lakehouse(root=str(place.lake.root)),
-    )
-    (failed,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
-    assert failed["failure"] == (
-        f"`{V2}`: what is computed of its rows cannot be computed of one of them: [DIVIDE_BY_ZERO] Division by zero. Use "
-        "`try_divide` to tolerate divisor being 0 and return NULL instead. Nothing was written. Correct the expression in "
-        "`computed` of its `version_of`, or in its transform: `try_divide`, `try_cast` and the like make NULL of what "
-        "cannot be computed. Or put the row right."
-    )
-    assert deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().num_rows == 0
-
-
 def test_what_is_computed_of_other_rows_is_refused(shop_with_totals, tmp_path):
     """A running number would begin anew wherever a later copy brings one partition alone."""
     place = copied(shop_with_totals, tmp_path)
@@ -218,23 +151,7 @@ def test_what_is_computed_of_other_rows_is_refused(shop_with_totals, tmp_path):
     assert "`computed` may use the values of its row alone" in failed["failure"]
 
 
-def test_late_rows_that_no_partition_has_are_told_of(spark, tmp_path):
-    """The next version has a source of its own, and may lack them: they are not thrown away with the first one's folders."""
-    place, shop, _ = streamed(spark, tmp_path)
-    own = live_spec(key=V2, live=None, version_of={"table": ORDERS})
-    definitions = lakehouse_definitions(
-        build_lakehouse_table(live_spec()),
-        build_lakehouse_table(own, inputs={ORDERS: live_spec()}),
-        lakehouse=Lakehouse(root=str(place.lake.root)),
-    )
-    shop.land(event(12, "2024-01-02T12:00:00"))
-    stream(place, ORDERS, definitions)
-    run(place, "make", V2, definitions=definitions)
-    run(place, "cutover", V2, "--wait", "0", "--except", "it begins empty", definitions=definitions)
-    todo = run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)["left_to_do"]
-    assert any(one.startswith("Copy 1 late rows that are in no partition") for one in todo)
-
-
+@pytest.mark.prove
 def test_nothing_is_copied_of_a_version_that_was_never_made(tmp_path):
     """It is said, and the exit code is not that of a copy that is whole; whoever looks finds nothing to be done yet."""
     place = new_place(tmp_path)

@@ -10,31 +10,27 @@ import dagster as dg
 import deltalake
 import pytest
 
-from backfill_assets import TableSpec, build_lakehouse_table
-from backfill_assets.commands.version import switching
+from backfill_assets import build_lakehouse_table
 from tests.assets.test_reconciliation import evaluation_of
 from tests.commands.places import Place, copied
 from tests.commands.versions import (
     DAYS,
     TOTALS_V2,
     V2,
-    amounts,
     both,
     copy_all,
     current,
     independent,
     run,
     second,
-    steps,
-    totals,
 )
-from tests.support.launching import ORDERS, TOTALS, TOTALS_SPEC, daily_totals
+from tests.support.launching import ORDERS, TOTALS
 from tests.support.shop import orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 NEXT_DAY = "2024-02-03"
-V3, TOTALS_V3 = f"{ORDERS}__v3", f"{TOTALS}__v3"
+V3 = f"{ORDERS}__v3"
 
 
 @pytest.fixture
@@ -71,100 +67,10 @@ def test_going_back_loses_no_partition(place):
     assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
 
 
-def third(place: Place, spec: TableSpec) -> dg.Definitions:
-    """The shop with two versions of its totals that are made of the second one of its orders."""
-    followed = {TOTALS_V2: TOTALS_SPEC, TOTALS_V3: totals()}
-    made = [
-        build_lakehouse_table(totals(key=key), daily_totals, inputs={V2: spec, before.key: before})
-        for key, before in followed.items()
-    ]
-    return both(place, *made, orders_v2=spec)
-
-
-@pytest.mark.prove
-def test_going_back_takes_what_is_made_of_a_version_along(place):
-    """A version that was made of it later is gone back from first: nothing is read beside what it was not made of."""
-    spec = independent()
-    for step in ("make", "copy", "cutover"):
-        run(place, step, V2, definitions=both(place, orders_v2=spec))
-    definitions = third(place, spec)
-    for step in ("make", "copy", "cutover"):
-        run(place, step, TOTALS_V3, definitions=definitions)
-    refused = " ".join(run(place, "rollback", V2, code=2, definitions=definitions).split())
-    assert f"`{TOTALS_V2}` would become current, and is made of `{V2}`" in refused
-    assert f"version rollback {TOTALS_V3}" in refused
-    assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V3}
-    run(place, "rollback", TOTALS_V3, definitions=definitions)
-    run(place, "rollback", V2, definitions=definitions)
-    assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
-
-
-@pytest.mark.prove
-def test_going_back_where_nobody_has_gone_forward(shop_brought_up, tmp_path):
-    """Readers have the first versions as before, which is said; and nobody is told that they were switched."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    told = run(place, "rollback", V2)
-    assert (told["generation"], told["switched"]) == (0, False)
-    assert told["current"] == {ORDERS: ORDERS, TOTALS: TOTALS}
-    assert told["paths"][ORDERS] == f"{place.lake.root}/tables/{ORDERS}"
-    assert run(place, "cutover", V2)["switched"]
-    run(place, "rollback", TOTALS_V3, definitions=third(place, second()))
-    assert [one["what"] for one in steps(place) if one["switch_id"]] == ["cut over", "cut over"]
-    place.lake.export(NEXT_DAY, orders(NEXT_DAY, 3))
-    assert place.lake.launch(NEXT_DAY).succeeded  # only the version before has it: nobody loses it by going back
-    told = run(place, "rollback", V2)
-    assert (told["switched"], current(place)) == (True, {ORDERS: ORDERS, TOTALS: TOTALS})
-    (differs,) = told["differ"]
-    assert f"first on {NEXT_DAY}: 3 rows only in the former, 0 only in the latter" in differs
-
-
 def with_a_draft(place: Place, *others: dg.Definitions) -> dg.Definitions:
     """The shop with two versions of its orders, and a third one of which nothing is there but its spec."""
     draft = second(key=V3, source={"kind": "version", "table": V2})
     return both(place, build_lakehouse_table(draft, inputs={V2: second()}), *others)
-
-
-@pytest.mark.prove
-def test_going_back_by_name_leaves_what_readers_have(shop_brought_up, tmp_path, monkeypatch):
-    """Not the newest version, of which there is a draft; what a kill has left unnoted is noted as what it was, or not at all."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    second_totals = build_lakehouse_table(totals(), daily_totals, inputs={V2: second(), TOTALS: TOTALS_SPEC})
-    definitions = with_a_draft(place, second_totals)
-
-    def killed(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    def unnoted(*arguments: str) -> None:
-        with monkeypatch.context() as patch:
-            patch.setattr(switching, "record", killed)
-            run(place, *arguments, code=130, definitions=definitions)
-
-    def switches() -> list[tuple[str, str]]:
-        found = [one for one in steps(place) if one["switch_id"] and one["key"] in (ORDERS, V2, V3)]
-        return [(one["what"], one["key"]) for one in sorted(found, key=lambda one: one["at"])]
-
-    refused = " ".join(run(place, "rollback", ORDERS, code=2, definitions=definitions).split())
-    assert f"Readers of `{ORDERS}` have its first version, so there is nothing to go back from" in refused
-    unnoted("cutover", V2)
-    told = run(place, "rollback", V3, definitions=definitions)
-    assert (told["switched"], switches()) == (False, []), "it did not come by going back from a version that never was"
-    assert run(place, "rollback", ORDERS, definitions=definitions)["switched"]
-    assert (current(place), switches()) == ({ORDERS: ORDERS, TOTALS: TOTALS}, [("rolled back", ORDERS)])
-    assert not run(place, "rollback", ORDERS, definitions=definitions)["switched"], "once more, by whoever was not told"
-    run(place, "cutover", V2, definitions=definitions)
-    unnoted("rollback", ORDERS)
-    assert not run(place, "rollback", ORDERS, definitions=definitions)["switched"], "it is what was killed, once more"
-    assert switches() == [("rolled back", ORDERS), ("cut over", V2), ("rolled back", ORDERS)]
-
-
-@pytest.mark.prove
-def test_going_back_leaves_what_did_not_come_along(shop_brought_up, tmp_path):
-    """A table that was not switched, and got its second version later, is no reason not to go back."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    run(place, "cutover", V2, "--not-forked", TOTALS, definitions=with_a_draft(place))
-    assert current(place) == {ORDERS: V2}
-    run(place, "rollback", V2)
-    assert current(place) == {ORDERS: ORDERS}
 
 
 @pytest.mark.prove
@@ -226,56 +132,3 @@ def test_a_damaged_log_of_versions_is_told(shop_brought_up, tmp_path):
     assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
     run(place, "rollback", V2)
     assert current(place) == {ORDERS: ORDERS, TOTALS: TOTALS}
-
-
-@pytest.mark.prove
-def test_what_was_not_compared_and_who_does_not_follow_is_said(place):
-    """After a cut-over: time that only the new version has, tables that stay with the old one, and readers by path."""
-    left = build_lakehouse_table(
-        totals(key="silver/others", source={"kind": "delta", "tables": [V2]}, version_of=None),
-        daily_totals,
-        inputs={V2: independent()},
-    )
-    definitions = both(place, left, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
-    place.lake.export(NEXT_DAY, orders(NEXT_DAY, 3))
-    copy_all(place, definitions)
-    told = run(place, "cutover", V2, "--not-forked", TOTALS, definitions=definitions)
-    assert told["not_compared"][V2][-1] == (
-        f"what `{V2}` has from {NEXT_DAY} 00:00 UTC on, which is held against nothing"
-    )
-    assert told["paths"] == {ORDERS: f"{place.lake.root}/tables/{V2}"}
-    assert told["do_not_follow"]["tables"] == {TOTALS: [ORDERS]}
-    assert "start it again, with a new checkpoint" in told["do_not_follow"]["others"]
-    result = place.run("version", "cutover", V2, "--not-forked", TOTALS, definitions=definitions)
-    assert f"{TOTALS} goes on being made of {ORDERS}, which is not current" in result.stdout
-
-
-@pytest.mark.prove
-def test_a_copy_that_follows_may_be_switched_to(shop_brought_up, tmp_path, monkeypatch):
-    """What it launches beside the comparison is what the version before has: it comes all the time, and is no surprise."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    compare, compared = switching.compare_all, list[int]()
-
-    def beside(*named: Any, **how: Any) -> Any:
-        found = compare(*named, **how)
-        deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
-        compared.append(deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").version())
-        run(place, "copy", V2)
-        assert deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").version() > compared[-1]
-        return found
-
-    monkeypatch.setattr(switching, "compare_all", beside)
-    assert run(place, "cutover", V2, "--not-forked", TOTALS)["switched"]
-    assert len(compared) == 1
-    assert amounts(place, V2) == amounts(place, ORDERS)
-
-
-@pytest.mark.prove
-def test_what_is_launched_again_and_again_is_not_switched(shop_brought_up, tmp_path, monkeypatch):
-    """If a launch comes into every comparison, what would be switched was never compared."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    monkeypatch.setattr(switching, "_launched_since", lambda *_: [V2])
-    refused = " ".join(run(place, "cutover", V2, code=2).split())
-    assert f"`{V2}` was launched during each of 3 comparisons" in refused
-    assert not (place.lake.root / "_current").exists()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import deltalake
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
@@ -13,7 +12,6 @@ from backfill_assets.runs.resources import Lakehouse
 from tests.commands.places import Place, new_place
 from tests.commands.test_version_retire import gaps
 from tests.commands.versions import DAYS, V2, amounts, run, second
-from tests.runs.test_launch_checks import add_a_row
 from tests.support.launching import ORDERS
 from tests.support.shop import orders
 
@@ -39,6 +37,7 @@ def with_a_gap(root: Path) -> tuple[Place, Any, Any]:
     return place, copied_by_day(place), copied_by_day(place, retired=True)
 
 
+@pytest.mark.prove
 def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, tmp_path):
     """A day that its source never had keeps nobody from copying, switching and retiring; if it comes, it is copied."""
     place, definitions, later = with_a_gap(tmp_path)
@@ -61,36 +60,3 @@ def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, t
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=later)
     assert amounts(place, V2) == amounts(place, ORDERS)
     assert len(amounts(place, V2)) == 16
-
-
-def test_rows_that_no_launch_has_published_are_no_gap(spark, tmp_path):
-    """Neither in the version before, whose rows would be given up with it, nor in the copy, which has them from nowhere."""
-    place, definitions, later = with_a_gap(tmp_path)
-    for step in ("make", "copy", "cutover"):
-        run(place, step, V2, definitions=definitions)
-    add_a_row(place.lake, DAYS[1])
-    assert gaps(place, definitions) == ["missing"]
-    (copied,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
-    assert f"`{ORDERS}` has published nothing of it" in copied["failure"]
-    assert "are not as that has them now" in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later)
-    deltalake.DeltaTable(f"{place.lake.root}/tables/{ORDERS}").delete(f"dt = '{DAYS[1]}'")
-    assert gaps(place, definitions) == []
-    add_a_row(place.lake, DAYS[1], to=V2)
-    assert gaps(place, definitions) == ["missing"]
-    assert place.run("reconcile", V2, definitions=definitions).exit_code == 1
-    assert "are not as that has them now" in run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later)
-
-
-def test_a_version_whose_source_cannot_be_asked_is_given_up_for_a_reason(spark, tmp_path):
-    """What its source has of days that were never launched would be nowhere else, and nobody can say."""
-    place, definitions, later = with_a_gap(tmp_path)
-    for step in ("make", "copy", "cutover"):
-        run(place, step, V2, definitions=definitions)
-    file = next(place.lake.root.glob("landing/**/*.parquet"))
-    file.with_name("again.parquet").symlink_to(file)
-    refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
-    assert "If that cannot be, `--except` gives up what nobody can see." in refused
-    options = ("--yes", ORDERS, "--except", "the copy is what counts")
-    told = place.run("version", "retire", ORDERS, *options, definitions=later)
-    assert told.exit_code == 0, told.stderr
-    assert "Given up: what nobody can see: " in " ".join(told.stderr.split())
