@@ -11,8 +11,6 @@ import pytest
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
-from backfill_assets.errors import UndoError
-from backfill_assets.lake.receipts_table import ReceiptsTable
 from tests.support.live_shop import event
 from tests.support.shop import published_keys, refusals
 
@@ -49,45 +47,7 @@ def test_only_what_no_publish_put_there_is_carried(shop):
     assert days == {1: "02", 2: "02", 3: "03", 9: "02"}
 
 
-def test_what_is_launched_meanwhile_is_not_carried(shop, monkeypatch: pytest.MonkeyPatch):
-    """It was never published when somebody began to carry, and is the source's a moment later: its rows may leave with the source's."""
-    shop.stream()
-    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"), event(2, "2024-01-02T02:00:00"))
-    published = ReceiptsTable.newest
-
-    def late(receipts: ReceiptsTable, *, until: int | None = None):
-        found = published(receipts, until=until)
-        monkeypatch.undo()
-        shop.launch("2024-01-02", "2024-01-02")
-        return found
-
-    monkeypatch.setattr(ReceiptsTable, "newest", late)
-    assert shop.table.carry_live_rows() == 0
-    assert shop.ids() == [1, 2]
-
-
-def test_of_what_was_published_too_long_ago_nothing_is_carried_and_the_rest_is(shop):
-    """Where the published rows are cleaned up, theirs cannot be told from them: it says which partitions, and what helps."""
-    shop.land(event(4, "2024-01-04T01:00:00"))
-    shop.stream()
-    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"))
-    shop.launch("2024-01-02", "2024-01-02")
-    shop.move("2024-01-05T00:00:00+00:00")
-    add_another(shop.path, 9)
-    theirs = deltalake.DeltaTable(str(shop.path))
-    theirs.optimize.compact()
-    theirs.vacuum(retention_hours=0, enforce_retention_duration=False, dry_run=False)
-
-    with pytest.raises(UndoError, match="1 partitions, the first of them 2024-01-02") as refused:
-        shop.table.carry_live_rows()
-    assert "1 rows of the other partitions were carried; these are as they were" in str(refused.value)
-    assert "reconcile bronze/orders --explain` names the rows" in str(refused.value)
-    assert shop.delta.late(shop.spec.grid.between("2024-01-01", "2024-01-04")).rows == {"2024-01-04": 1}
-    shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"), event(9, "2024-01-02T01:00:00"))
-    assert published_keys(shop.launch("2024-01-02", "2024-01-02", discard_uncovered_rows=True)) == ["2024-01-02"]
-    assert shop.ids() == [1, 4, 9]
-
-
+@pytest.mark.prove
 def test_what_a_publish_put_there_is_not_carried_after_an_undo(shop):
     """The undo has put back published rows and another: the source may drop its own, and only the other one is kept."""
     shop.stream()
@@ -105,21 +65,3 @@ def test_what_a_publish_put_there_is_not_carried_after_an_undo(shop):
     assert [row["order_id"] for row in shop.rows("_late")] == [9]
     shop.launch("2024-01-02", "2024-01-02", discard_uncovered_rows=True)
     assert shop.ids() == [1, 9]
-
-
-@pytest.mark.prove
-def test_a_live_row_as_new_as_the_sources_is_not_decided_by_carrying(shop):
-    """Both have the same time stamp and other values: carried or not it is refused, and says what helps; the source decides it."""
-    shop.land(event(1, "2024-01-04T01:00:00", amount="7.00"))
-    shop.stream()
-    shop.move("2024-01-05T00:00:00+00:00")
-    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00", amount="5.00"))
-    for carried in (1, 0):
-        refused = refusals(shop.launch("2024-01-04", "2024-01-04"))["2024-01-04"]
-        assert (
-            "--carry-live-rows` keeps those that no publish put there, if they are newer than the source's, and then"
-            in refused
-        )
-        assert shop.table.carry_live_rows() == carried
-    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00", amount="7.00"))
-    assert published_keys(shop.launch("2024-01-04", "2024-01-04")) == ["2024-01-04"]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 import shutil
 
 import pytest
 
 from backfill_assets.errors import LiveError, StreamMismatchError, UnreadableSourceError
-from backfill_assets.live import writer
 from backfill_assets.live.fence_queries import inspect
 from tests.support.live_shop import Shop, event, live_spec
 
@@ -20,37 +18,12 @@ def land_as(shop: Shop, name: str, number: int) -> None:
     shop.land(event(number, "2024-01-05T10:00:00")).rename(path)
 
 
-def raise_ended(*_: object, **__: object) -> None:
-    raise LiveError("It ended.", state="Nothing was written.", remedy="Start again.")
-
-
 def test_folders_are_only_folders(shop):
     """Some are called as those of a table of Hive are, beside others and beside files."""
     for number, name in enumerate(["dt=2024-01-05/a.json", "a.json", "bücher/a b.json"]):
         land_as(shop, name, number)
     shop.stream()
     assert shop.ids() == [0, 1, 2]
-
-
-@pytest.mark.prove
-def test_a_file_that_spark_does_not_see_is_told(shop):
-    """Its name is not UTF-8, so that the stream will never list it: the check is red until it has another name."""
-
-    def seen():
-        at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
-        checks = inspect(shop.table, shop.spec.live, str(shop.landing), **at)
-        return next(check for check in checks if check.name == "landed_files_are_as_read")
-
-    land_as(shop, os.fsdecode(b"caf\xe9.json"), 1)
-    land_as(shop, "b.json", 2)
-    shop.stream()
-    assert shop.ids() == [2]
-    assert not seen().passed
-    assert f"(first `file:{shop.landing}/caf\\xe9.json`)" in seen().what
-    (shop.landing / os.fsdecode(b"caf\xe9.json")).rename(shop.landing / "café.json")
-    shop.stream()
-    assert shop.ids() == [1, 2]
-    assert seen().passed
 
 
 @pytest.mark.prove
@@ -63,6 +36,7 @@ def test_a_file_of_another_century_keeps_no_other_back(shop):
     assert shop.ids() == [1, 2]
 
 
+@pytest.mark.prove
 def test_a_name_that_spark_cannot_open_is_told(shop):
     """Hadoop takes what is before a colon for something else: the stream ends, and says at which file; so does the check."""
     land_as(shop, "2024-01-05T10:00.json", 1)
@@ -73,31 +47,6 @@ def test_a_name_that_spark_cannot_open_is_told(shop):
     with pytest.raises(UnreadableSourceError, match=r"2024-01-05T10:00\.json"):
         inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint=str(shop.root / "c"), now=shop.now)
     (shop.landing / "2024-01-05T10:00.json").rename(shop.landing / "2024-01-05T10.json")
-
-
-ODD_NAMES = ("a b.json", "p%20q%.json", "ü#1?x=1*.json", "plus+{b}[c].json")
-
-
-@pytest.mark.prove
-def test_a_file_that_goes_before_it_is_read_is_told(shop, monkeypatch):
-    """Whoever ended had listed it for a batch; the next one would write that batch without it, and never look again."""
-    land_as(shop, "first.json", 1)
-    shop.stream()
-    for number, name in enumerate((*ODD_NAMES, "z.json"), start=2):
-        land_as(shop, name, number)
-    with monkeypatch.context() as ended:
-        ended.setattr(writer, "write_batch", raise_ended)
-        with pytest.raises(LiveError, match="ended"):
-            shop.stream()
-    for name in ODD_NAMES:
-        (shop.landing / name).rename(shop.root / "away")
-        with pytest.raises(LiveError) as error:
-            shop.stream()
-        assert f"first `file:{shop.landing}/{name}`" in str(error.value)
-        assert shop.ids() == [1]
-        (shop.root / "away").rename(shop.landing / name)
-    shop.stream()
-    assert shop.ids() == [1, 2, 3, 4, 5, 6]
 
 
 def test_a_file_that_goes_between_two_batches_is_told(spark, tmp_path):
@@ -113,41 +62,6 @@ def test_a_file_that_goes_between_two_batches_is_told(spark, tmp_path):
     away.rename(second)
     shop.stream()
     assert shop.ids() == [1, 2]
-
-
-def test_a_packed_file_that_nobody_has_any_more_is_given_up(spark, tmp_path):
-    """As the error says: a packed line break in its place. The stream goes on with the next file, and the check names it."""
-    live = {"path": "events", "starts": "2024-01-04", "max_files_per_trigger": 1}
-    shop = Shop(spark, tmp_path, live_spec(live=live))
-    os.utime(shop.land(event(1, "2024-01-05T10:00:00")), (0, 1_000_000_000))
-    lines = shop.land(event(2, "2024-01-05T11:00:00"))
-    packed = lines.with_name(f"{lines.name}.gz")
-    packed.write_bytes(gzip.compress(lines.read_bytes()))
-    lines.unlink()
-    with pytest.raises(LiveError, match=r"packed if its name says so \(`echo \| gzip`\)"):
-        shop.stream(report=lambda _: packed.unlink())
-    packed.write_bytes(gzip.compress(b"\n"))
-    shop.stream()
-    shop.land(event(3, "2024-01-05T12:00:00"))
-    shop.stream()
-    assert shop.ids() == [1, 3]
-    at = {"checkpoint": str(shop.root / "checkpoints"), "now": shop.now}
-    checks = inspect(shop.table, shop.spec.live, str(shop.landing), **at)
-    (check,) = (check for check in checks if check.name == "landed_files_are_as_read")
-    assert not check.passed
-    assert packed.name in check.what
-
-
-@pytest.mark.prove
-def test_a_file_that_is_older_than_what_landed_before_it_drains_nothing(shop):
-    """Up to when the stream has written what landed is the newest time of any file, in whatever order they came."""
-    first = shop.land(event(1, "2024-01-05T10:00:00"))
-    shop.stream()
-    os.utime(shop.land(event(2, "2024-01-05T11:00:00")), (1_600_000_000, 1_600_000_000))
-    shop.stream()
-    until = shop.delta.landed_until()
-    assert until is not None
-    assert int(until.timestamp() * 1000) == first.stat().st_mtime_ns // 1_000_000
 
 
 @pytest.mark.prove
@@ -181,6 +95,7 @@ def test_a_checkpoint_that_lost_its_notes_is_told(shop):
     assert shop.ids() == [1, 2]
 
 
+@pytest.mark.prove
 def test_a_checkpoint_that_comes_back_from_a_backup_hides_no_file(shop):
     """It gives the number of a batch that is in the log to a file that landed since; that one is not taken for written."""
     for number in (1, 2):

@@ -261,8 +261,3 @@ def guarded(failures: list[BaseException], target: Any) -> Any:
             failures.append(error)
 
     return run
-
-
-def test_the_plans_differ():
-    """Seeds make different plans, the same each time."""
-    assert Plan.drawn(1) == Plan.drawn(1) != Plan.drawn(2)

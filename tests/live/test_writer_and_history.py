@@ -2,24 +2,17 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from datetime import UTC, datetime
-from types import SimpleNamespace
 
 import deltalake
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from backfill_assets.commands.fence import look_at_fence
-from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import ConfigurationError, FenceError, LivePartitionsError
-from backfill_assets.lake.evolution import evolve
+from backfill_assets.errors import FenceError, LivePartitionsError
 from backfill_assets.live import fence_queries
 from backfill_assets.live.fence_queries import inspect
-from backfill_assets.live.live_table import LiveTable
 from tests.support.live_shop import Shop, event, live_spec
-from tests.support.shop import frame_of, left_out, published_keys, refusals
+from tests.support.shop import left_out, published_keys, refusals
 
 
 def test_late_rows_are_folded_by_the_next_launch(shop):
@@ -67,6 +60,7 @@ def test_newest_of_history_and_stream_wins(shop, first):
     assert sorted((row["order_id"], str(row["amount"])) for row in shop.rows()) == [(1, "1.00"), (2, "20.00")]
 
 
+@pytest.mark.prove
 def test_an_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_path):
     """No launch could fold it; and late rows from there, of an older package, are asked for by nobody."""
     files = {"kind": "files", "path": "orders", "format": "parquet"}
@@ -92,6 +86,7 @@ def test_an_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_pa
     assert shop.ids() == [2, 3]
 
 
+@pytest.mark.prove
 def test_a_late_event_before_the_beginning_of_a_history_is_quarantined(spark, tmp_path):
     """It lies where the stream began and no export reaches, and its day is sealed: a launch of that day is refused, so none would fold it."""
     files = {"kind": "files", "path": "orders", "format": "parquet", "begin": "2024-01-05"}
@@ -106,59 +101,6 @@ def test_a_late_event_before_the_beginning_of_a_history_is_quarantined(spark, tm
         "`ordered_at` lies in a sealed partition, before the beginning of its history": 1
     }
     assert fence_queries.status_of(shop.table, shop.delta.published()).stale == {"2024-01-05": 1}
-
-
-@pytest.mark.prove
-def test_the_fence_is_looked_at_after_start_was_moved(shop):
-    """What was published before the new start is no part of the table, and stops no check."""
-    for day in ("2024-01-02", "2024-01-03"):
-        shop.export(day, event(int(day[-2:]), f"{day}T01:00:00"))
-    shop.launch("2024-01-02", "2024-01-03")
-    shop.spec = live_spec(start="2024-01-03")
-    found = inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint="", now=shop.now)
-    numbers = {check.name: check.numbers for check in found}
-    assert numbers["no_overlap_at_fence"]["partitions_written_by_both"] == 0
-
-
-def test_a_launch_beside_a_look_at_the_fence_is_no_overlap(shop, monkeypatch):
-    """A day that is published anew, with a row more, while the checks go on: rows and receipts are of one version."""
-    orders = [event(number, "2024-01-03T01:00:00") for number in (1, 2)]
-    shop.export("2024-01-03", orders[0])
-    shop.launch("2024-01-03", "2024-01-03")
-    look = fence_queries._no_gap
-
-    def launch_and_look(seen):
-        shop.export("2024-01-03", *orders)
-        shop.launch("2024-01-03", "2024-01-03")
-        return look(seen)
-
-    monkeypatch.setattr(fence_queries, "_no_gap", launch_and_look)
-    found = inspect(shop.table, shop.spec.live, str(shop.landing), checkpoint="", now=shop.now)
-    assert shop.ids() == [1, 2]
-    assert [check.what for check in found if check.name == "no_overlap_at_fence" and not check.passed] == []
-
-
-@pytest.mark.prove
-def test_a_day_is_said_to_lack_what_its_spec_kept_out(shop):
-    """A line that was quarantined for its type, and is an event by the spec of now, has that reason, whatever other streams say."""
-    shop.land({**event(1, "2024-01-05T10:00:00"), "amount": "1.234"})
-    shop.stream()
-    assert shop.ids() == []
-    columns = {name: column.type for name, column in shop.spec.columns.items()}
-    wider = live_spec(columns={**columns, "amount": "decimal(18,3)"})
-    seen = LiveTable(replace(shop.delta, spec=wider))
-    now = datetime(2024, 1, 20, tzinfo=UTC)
-
-    def gap() -> str:
-        found = inspect(seen, wider.live, str(shop.landing), checkpoint="", now=now)
-        return next(c.partitions for c in found if c.name == "no_gap_at_fence")["2024-01-05"]
-
-    assert gap() == (
-        "live and closed: 1 events of it are valid now, and in quarantine alone (`amount` is no decimal(18,2) (a `decimal` with "
-        "more digits behind the point would hold it)); land their lines once more, in a new file"
-    )
-    deltalake.DeltaTable(f"{shop.path}_quarantine").update(updates={"_ba_stream": "'another'"})
-    assert gap() == "live and closed: the table has 0 rows, and 1 events landed"
 
 
 def test_history_is_not_launched_for_live_partitions(shop):
@@ -215,47 +157,6 @@ def test_sealing_loses_no_live_row(shop):
     assert {row["order_id"]: str(row["amount"]) for row in shop.rows()} == {1: "5.00", 2: "7.00"}
 
 
-@pytest.mark.prove
-def test_a_writer_that_was_not_restarted_stops_nobody(shop):
-    """Of a spec without the new column, it makes the first late row's table after `--apply`: the column is NULL there, and added by the next."""
-    shop.delta.create()
-    older = shop.delta
-    columns = {name: column.model_dump(exclude_unset=True) for name, column in older.spec.columns.items()}
-    shop.spec = live_spec(columns={**columns, "city": {"type": "string", "optional": True}})
-    evolve(shop.delta)
-    at = datetime(2024, 1, 3, 10, tzinfo=UTC)
-    late = frame_of(shop.spark, older.spec, [{"order_id": 1, "ordered_at": at, "updated_at": at}])
-    LiveTable(older).append_late(late, ("late:older", 0))
-    shop.export("2024-01-03")
-    assert published_keys(shop.launch("2024-01-03", "2024-01-03")) == ["2024-01-03"]
-    shop.land({**event(2, "2024-01-03T11:00:00"), "city": "Rome"})
-    shop.stream()
-    assert published_keys(shop.launch("2024-01-03", "2024-01-03")) == ["2024-01-03"]
-    assert {row["order_id"]: row["city"] for row in shop.rows()} == {1: None, 2: "Rome"}
-
-
-@pytest.mark.prove
-def test_a_sealed_partition_of_rows_that_are_not_folded(shop):
-    """Where late rows are only kept the refusal names what helps: the source must have the row too."""
-    shop.spec = live_spec(live={**live_spec().live.model_dump(exclude_unset=True), "late": "keep"})
-    live = event(2, "2024-01-04T02:00:00")
-    shop.land(live)
-    shop.stream()
-    shop.move("2024-01-05T00:00:00+00:00")
-    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00"))
-    refused = refusals(shop.launch("2024-01-04", "2024-01-04"))["2024-01-04"]
-    assert "not among the source's; exporting them to the source too keeps them" in refused
-    assert "--carry-live-rows" not in refused
-    chosen = SimpleNamespace(spec=shop.spec)
-    with pytest.raises(ConfigurationError, match="which no launch folds in with `live.late: keep`"):
-        look_at_fence(
-            SimpleNamespace(table=lambda _: chosen), "bronze/orders", None, carry=True, is_sure=False, log=print
-        )
-    shop.export("2024-01-04", event(1, "2024-01-04T01:00:00"), live)
-    assert published_keys(shop.launch("2024-01-04", "2024-01-04")) == ["2024-01-04"]
-    assert shop.ids() == [1, 2]
-
-
 def test_moving_the_fence_of_a_table_back_is_refused(shop):
     """Moving back is refused, and the fence stands where it stood."""
     shop.delta.create()
@@ -263,18 +164,6 @@ def test_moving_the_fence_of_a_table_back_is_refused(shop):
     with pytest.raises(FenceError, match="cannot be moved back"):
         shop.move("2024-01-04T00:00:00+00:00")
     assert shop.delta.fence().at_utc == datetime(2024, 1, 5, tzinfo=UTC)
-
-
-def test_the_fence_is_read_as_it_is_now(shop):
-    """A fence that another engine stored is seen at once: no session keeps an old one."""
-    shop.delta.create()
-    assert shop.delta.fence() == Fence(datetime(2024, 1, 4, tzinfo=UTC))
-    moved = Fence(datetime(2024, 1, 9, tzinfo=UTC), 7, 41, "another")
-    log = shop.path / "_delta_log"
-    (metadata,) = [json.loads(line) for line in (log / f"{0:020d}.json").read_text().splitlines() if "metaData" in line]
-    metadata["metaData"]["configuration"] |= moved.properties()
-    (log / f"{1:020d}.json").write_text(json.dumps(metadata) + "\n")
-    assert shop.delta.fence() == moved
 
 
 @pytest.mark.prove
@@ -303,6 +192,7 @@ def test_a_stream_that_reads_the_table_stops_at_an_overwrite(spark, shop):
     assert read("skips", skipChangeCommits="true") == 0
 
 
+@pytest.mark.prove
 def test_values_of_many_lines_are_no_reasons(shop):
     """All that is quarantined is counted, whatever stands in it; no value of a row is told with why."""
     shop.land(

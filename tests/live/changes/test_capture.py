@@ -50,12 +50,12 @@ def test_what_lands_is_what_was_committed_in_that_order(shop):
 def test_a_transaction_is_never_cut(shop):
     """One of more changes than are asked for at once lies in one file, beside which memory stays small."""
     shop.execute(
-        f"INSERT INTO customers SELECT n, 'n', n, repeat('y', 500), true, '{AT}' FROM generate_series(1, 30000) n",
+        f"INSERT INTO customers SELECT n, 'n', n, repeat('y', 500), true, '{AT}' FROM generate_series(1, 3000) n",
         f"INSERT INTO customers VALUES (99999, 'after', 1, NULL, true, '{AT}')",
     )
     shop.land(changes_at_once=10)
     sizes = [len((shop.folder / file.name).read_text().splitlines()) for file in shop.files]
-    assert [size for size in sizes if size] == [30_000, 1]
+    assert [size for size in sizes if size] == [3_000, 1]
 
 
 def test_a_heartbeat_gets_the_feed_ahead_without_filling_the_folder(shop):
@@ -73,20 +73,6 @@ def test_a_heartbeat_gets_the_feed_ahead_without_filling_the_folder(shop):
     assert row == (True,)
 
 
-def test_transactions_of_other_tables_land_as_no_change(shop):
-    """A table that is captured no more may still be published: what it changes makes one empty file, which says so."""
-    shop.execute("CREATE TABLE other (id int)", f"ALTER PUBLICATION {shop.capture.slot} ADD TABLE other")
-    for number in range(3):
-        shop.execute(f"INSERT INTO other VALUES ({number})")
-        shop.land()
-    assert [file.is_idle for file in shop.files] == [True]
-    shop.execute("INSERT INTO other VALUES (3)", f"INSERT INTO customers VALUES (1, 'a', 1, NULL, true, '{AT}')")
-    shop.land()
-    assert [file.is_idle for file in shop.files][:2] == [True, False]
-    assert shop.said() == [("c", None, "a")]
-    assert [file.start for file in shop.files][1:] == [file.end for file in shop.files][:-1]
-
-
 KILLED = """
 import os, sys, threading
 from backfill_assets.live.changes import capture as module
@@ -96,7 +82,7 @@ from backfill_assets.sources.database.connection import Database
 from pathlib import Path
 
 name, variable, folder, step = sys.argv[1:]
-real_rename, real_advance, real_sync, real_write = Path.rename, Capture._advance, module.sync, module.envelope
+real_rename, real_advance, real_write = Path.rename, Capture._advance, module.envelope
 count = 0
 
 def at(place):
@@ -112,14 +98,11 @@ def envelope(*args):
 
 def rename(self, target):
     at("before the rename")
-    found = real_rename(self, target)
-    at("after the rename")
-    return found
+    return real_rename(self, target)
 
 def advance(self, connection, position):
     at("before the slot moves")
     real_advance(self, connection, position)
-    at("after the slot moved")
 
 module.envelope, Path.rename, Capture._advance = envelope, rename, advance
 tables = [CaptureTable("public", "customers")]
@@ -127,7 +110,7 @@ Capture(name, Database.of_a_capture(variable, name), tables, Path(folder), heart
     once=True, pause_seconds=0.02, stop=threading.Event()
 )
 """
-STEPS = ["in the file", "before the rename", "after the rename", "before the slot moves", "after the slot moved"]
+STEPS = ["in the file", "before the rename", "before the slot moves"]
 
 
 def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(shop):
@@ -154,18 +137,19 @@ def test_a_kill_between_any_two_steps_loses_and_doubles_nothing(shop):
     assert not list(shop.folder.glob("*.tmp"))
 
 
+@pytest.mark.prove
 def test_a_server_that_is_killed_moves_its_slot_back_and_nothing_lands_twice(tmp_path):
     """What a slot had confirmed may be forgotten with the server's memory; the files know."""
     with postgres.serving() as server:
         shop = Shop(tmp_path, server)
         shop.land()
-        for number in range(5):
+        for number in range(2):
             shop.execute(f"INSERT INTO customers VALUES ({number}, 'n{number}', 1, NULL, true, '{AT}')")
             shop.land()
             server.stop("immediate")
             server.start()
         shop.land()
-        assert [after for _, _, after in shop.said()] == [f"n{number}" for number in range(5)]
+        assert [after for _, _, after in shop.said()] == ["n0", "n1"]
 
 
 MEASURED = """

@@ -5,17 +5,12 @@ from __future__ import annotations
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from backfill_assets.commands.row_report import compare_rows
 from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.checks import Checks, Tolerance
-from backfill_assets.errors import SourceUnavailableError
-from backfill_assets.sources.database import source as database_source
 from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, SOME_CUSTOMERS, World, new_world
 from tests.support.shop import opened, published_keys, refusals
 
@@ -39,6 +34,7 @@ def passed(world: World, days: slice = slice(None)) -> dict[str, bool]:
     return {key: comparison.passed for key, comparison in compared(world, days).items()}
 
 
+@pytest.mark.prove
 def test_row_that_the_database_cannot_read_fails_its_day(spark, tmp_path):
     """An invalid byte of a database without an encoding: launch and comparison name it, and the other days are equal."""
     world = new_world(spark, tmp_path)
@@ -105,19 +101,6 @@ def test_only_what_differs_at_the_moment_is_a_difference(world):
 
 
 @pytest.mark.prove
-def test_a_day_that_was_never_launched_is_not_filled_by_the_feed(spark, tmp_path):
-    """Its changes are known, and are not in the table: it lacks every row."""
-    world = new_world(spark, tmp_path)
-    world.land()
-    world.launch(world.partitions[:1])
-    world.execute("UPDATE customers SET balance = 3")
-    world.land()
-    found = compared(world, slice(2))
-    assert {key: c.passed for key, c in found.items()} == {DAYS[0]: True, DAYS[1]: False}
-    assert "the table has 0 rows, 48 fewer" in str(found[DAYS[1]])
-
-
-@pytest.mark.prove
 def test_a_day_that_somebody_else_wrote_is_held_as_it_is(world):
     """No refresh brings it up to the feed: a change that would bring the lost row back is not counted as if it did."""
     opened(world.lake.path).delete("id = 3")
@@ -132,48 +115,6 @@ def test_a_day_that_somebody_else_wrote_is_held_as_it_is(world):
     world.launch(world.partitions[:1])
     assert passed(world) == dict.fromkeys(DAYS, True)
     assert world.bring_up().lacking_since is None
-
-
-@pytest.mark.prove
-def test_a_moment_that_shows_less_than_the_table_has_is_not_taken(world, monkeypatch):
-    """With synchronous replication the feed may be ahead of what sessions see: another one is taken, or it is said."""
-    earlier = [database_source.take_snapshot(world.spec.source, world.source.database._primary, None) for _ in range(2)]
-    world.execute(f"UPDATE customers SET balance = 5 WHERE signed_up < '{DAYS[1]}Z'")
-    world.bring_up()
-    take = database_source.take_snapshot
-
-    def taken(*named: object) -> object:
-        return earlier.pop() if earlier else take(*named)
-
-    monkeypatch.setattr(database_source, "take_snapshot", taken)
-    assert passed(world, slice(2)) == dict.fromkeys(DAYS[:2], True)
-    assert not earlier
-    monkeypatch.undo()
-    held = take(world.spec.source, world.source.database._primary, None)
-    world.execute(f"UPDATE customers SET balance = 6 WHERE signed_up < '{DAYS[1]}Z'")
-    world.bring_up()
-    monkeypatch.setattr(database_source, "take_snapshot", lambda *_: held)
-    impatient = world.source
-    impatient.feed = impatient.feed.model_copy(update={"wait_seconds": 0})
-    with pytest.raises(SourceUnavailableError, match="does not show"):
-        list(reconcile(world.spec, world.partitions[:1], impatient, world.lake))
-
-
-@pytest.mark.prove
-def test_the_rows_that_are_shown_are_of_one_moment_too(world):
-    """What waits to be folded in is not among them; what somebody flipped is, with both values."""
-    world.execute(f"UPDATE customers SET balance = 8 WHERE signed_up < '{DAYS[1]}Z'")
-    world.spark.sql(f"UPDATE delta.`{world.lake.path}` SET name = 'flipped' WHERE id = 30")
-    table, lakehouse = SimpleNamespace(transform=None), SimpleNamespace(table=lambda *_: world.lake)
-    lakehouse.source = lambda *_: world.source
-    chosen = SimpleNamespace(spec=world.spec, specs={}, table=table, lakehouse=lakehouse)
-    project: Any = SimpleNamespace(table=lambda _: chosen)
-    with world.capturing():
-        found = compare_rows(project, world.spec.key, world.partitions[:2], limit=9, file=None, log=print)
-    (row,) = found.rows
-    assert (row.partition, row.columns, found.total) == (DAYS[1], ("name",), 1)
-    assert (row.source or {})["name"] == "customer 30"
-    assert (row.table or {})["name"] == "flipped"
 
 
 @pytest.mark.prove

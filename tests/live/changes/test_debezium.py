@@ -152,6 +152,7 @@ def test_what_debezium_calls_otherwise_is_what_postgresql_calls_it(world):
     assert {row["note"]: row["wide"] for row in rows_in(world.lake.path)} == theirs
 
 
+@pytest.mark.prove
 def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path):
     """It writes NULL for a `name`, and a `time with time zone` as it is in UTC: neither is stored."""
     make, columns = (
@@ -166,6 +167,7 @@ def test_a_column_of_which_debezium_has_other_values_is_refused(shared, tmp_path
     assert "in events of Debezium `who` (name) would not be what the database has" in refused(world)
 
 
+@pytest.mark.prove
 def test_a_column_that_comes_while_the_feed_is_read_is_read_as_what_it_is(shared, tmp_path):
     """The database is asked what its columns are whenever somebody else's files have landed, not only at first."""
     columns = {"id": "bigint", "n": {"type": "string", "optional": True}, "at": "timestamp"}
@@ -184,18 +186,13 @@ def test_a_column_that_comes_while_the_feed_is_read_is_read_as_what_it_is(shared
     assert {row["after"]["id"]: row["after"].get("n") for row in rows} == {"1": None, "2": "NaN"}
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [
-        "CREATE TABLE t (id bigint, at timestamptz, PRIMARY KEY (id, at)) PARTITION BY RANGE (at); "
-        "CREATE TABLE part PARTITION OF t DEFAULT; ",
-        "CREATE TABLE t (id bigint PRIMARY KEY, at timestamptz); CREATE TABLE part () INHERITS (t); "
-        "ALTER TABLE t REPLICA IDENTITY FULL; ",
-    ],
-    ids=["partitioned", "inherited"],
-)
-def test_a_change_under_the_name_of_a_part_is_refused(shared, tmp_path, parts):
+@pytest.mark.prove
+def test_a_change_under_the_name_of_a_part_is_refused(shared, tmp_path):
     """It is a change of the table all the same, and would be taken for another one's."""
+    parts = (
+        "CREATE TABLE t (id bigint, at timestamptz, PRIMARY KEY (id, at)) PARTITION BY RANGE (at); "
+        "CREATE TABLE part PARTITION OF t DEFAULT; "
+    )
     world = new_world(
         shared.spark, tmp_path, parts + "ALTER TABLE part REPLICA IDENTITY FULL", "t",
         columns={"id": "bigint", "at": "timestamp"}, key_columns=["id", "at"], event_time="at", grain="daily",
@@ -210,18 +207,10 @@ def test_a_change_under_the_name_of_a_part_is_refused(shared, tmp_path, parts):
     assert "publish.via.partition.root=true" in str(refused.value)
 
 
-@pytest.mark.parametrize("op", ["c", "u"])
-def test_a_change_that_leaves_no_row_is_no_event(world, op):
-    """Only a delete leaves none: an insert or an update whose row was lost on the way would be one."""
-    land(world, 0, 32, event(op, ROW, None, 0))
-    assert "is no event" in refused(world)
-
-
-@pytest.mark.parametrize("op", ["m", "C", "x", ""])
-def test_unknown_operation_names_its_line(world, op):
+def test_unknown_operation_names_its_line(world):
     """A line whose `op` nobody knows may be any change: its file is refused, and nothing of it is lost."""
     first, third = event("c", None, ROW, 0), event("c", None, {**ROW, "id": 3}, 0, 3, in_table=2)
-    second = event(op, None, {**ROW, "id": 2}, 0, 2, in_table=1)
+    second = event("x", None, {**ROW, "id": 2}, 0, 2, in_table=1)
     land(world, 0, 32, first, second, third)
     said = refused(world)
     assert f": {shortened(second, 300)}." in said, "no word of it is cut"
@@ -245,12 +234,11 @@ def test_row_that_was_read_is_an_upsert(world):
     ("numbers", "line", "what"),
     [
         ([(1, 1), (2, 2), (4, 4)], 3, "its `data_collection_order` is 4, and it is event 3 of `public.t`"),
-        ([(1, 2)], 1, "its `data_collection_order` is 2, and it is event 1 of `public.t`"),
-        ([(1, 1), (2, 2), (2, 2)], 3, "its `total_order` is 2, which does not come after the 2"),
-        ([(3, 1), (2, 2)], 2, "its `total_order` is 2, which does not come after the 3"),
-        ([(0, 1)], 1, "its `total_order` is 0"),
+        pytest.param(
+            [(3, 1), (2, 2)], 2, "its `total_order` is 2, which does not come after the 3", marks=pytest.mark.prove
+        ),
     ],
-    ids=["in the midst", "at its beginning", "twice", "backwards", "from 0"],
+    ids=["in the midst", "backwards"],
 )
 def test_hole_in_a_transaction_stops_the_fold(world, numbers, line, what):
     """What came before stays, nothing of the file is read, and a file that is whole goes on from there."""
@@ -269,6 +257,7 @@ def test_hole_in_a_transaction_stops_the_fold(world, numbers, line, what):
     assert {row["id"] for row in rows_in(world.lake.path)} == {1, *(row["id"] for row in rows)}
 
 
+@pytest.mark.prove
 def test_file_of_several_blocks_is_checked_in_order(world):
     """Spark reads a long file in parts, in any order: the lines are numbered all the same, empty ones too."""
     size = "spark.sql.files.maxPartitionBytes"
@@ -288,6 +277,7 @@ def test_file_of_several_blocks_is_checked_in_order(world):
     assert {row["id"] for row in rows_in(world.lake.path)} == {row["id"] for row in rows}
 
 
+@pytest.mark.prove
 def test_numbers_of_other_tables_are_no_hole(world):
     """`total_order` counts every table's events, of which a file may have all, some or none."""
     other = event("c", None, {"id": 1}, 0, 4, in_table=9).replace('"table": "t"', '"table": "other"')
@@ -297,6 +287,7 @@ def test_numbers_of_other_tables_are_no_hole(world):
     assert {row["id"] for row in rows_in(world.lake.path)} == {2, 3, 7}
 
 
+@pytest.mark.prove
 def test_a_value_of_any_length_is_read(world):
     """More letters than a text in JSON may have by default: as a `bytea` of 10 MB has."""
     note = "x" * 20_000_001
@@ -322,25 +313,25 @@ def test_a_time_of_no_day_in_debeziums_words(world):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("number", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("number", [0, 1])
 def test_a_large_value_that_was_not_sent_is_never_stored(world, number):
     """Debezium's placeholder in any of its forms: the file is refused, with the statement that mends it."""
-    name = "note" if number in (0, 4) else "raw"
+    name = "note" if number == 0 else "raw"
     land(world, 0, 32, event("c", None, {**ROW, name: UNAVAILABLE[number]}, 0))
     assert "ALTER TABLE public.t REPLICA IDENTITY FULL" in refused(world)
     assert base64.b64decode(UNAVAILABLE[1]).decode() == UNAVAILABLE[0]
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize("op", ["u", "d"])
-def test_a_change_without_what_was_before_is_refused(world, op):
+def test_a_change_without_what_was_before_is_refused(world):
     """Its row could have been in any partition, and would be in two, or stay where it was deleted."""
-    land(world, 0, 32, event(op, None, None if op == "d" else ROW, 0))
+    land(world, 0, 32, event("u", None, ROW, 0))
     said = refused(world)
     assert "without what its row was before, so nobody knows which partition that leaves" in said
     assert "`ALTER TABLE public.t REPLICA IDENTITY FULL;`" in said
 
 
+@pytest.mark.prove
 def test_a_database_that_sends_only_keys_is_refused(world):
     """What Debezium has for the other columns of a deleted row may look like a row of another partition."""
     world.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT")
@@ -351,10 +342,9 @@ def test_a_database_that_sends_only_keys_is_refused(world):
         world.execute("ALTER TABLE t REPLICA IDENTITY FULL")
 
 
-@pytest.mark.parametrize("position", [15, 48])
-def test_an_event_that_is_not_of_its_files_part_of_the_log(world, position):
+def test_an_event_that_is_not_of_its_files_part_of_the_log(world):
     """Its file's name says otherwise: it would be left out as one that came already, or come twice."""
-    land(world, 16, 48, event("c", None, ROW, position))
+    land(world, 16, 48, event("c", None, ROW, 48))
     assert "is not of the part of the log that its file's name says" in refused(world)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
 from tests.live.changes.test_modes import as_rows
 from tests.live.changes.world import COLUMNS, DAYS, World, customers_spec, new_world
-from tests.support.shop import multiset, opened, published_keys, refusals
+from tests.support.shop import multiset, opened, published_keys
 
 EXCLUDED = {"backfill": "excluded"}
 
@@ -62,23 +61,6 @@ def test_a_table_that_only_follows_may_get_a_new_column(spark, tmp_path):
     assert grown.bring_up().outcomes == []
 
 
-@pytest.mark.prove
-def test_what_an_excluded_table_cannot_take_is_lacking(spark, tmp_path):
-    """Also of before the feed, and in a partition that has nothing yet: no launch brings what the feed alone may."""
-    world = new_world(spark, tmp_path, changes=EXCLUDED)
-    world.land()
-    began = datetime.now(UTC)
-    world.execute(
-        "ALTER TABLE customers ALTER balance TYPE numeric",
-        f"INSERT INTO customers VALUES (900, 'n', 'NaN', NULL, true, '{DAYS[0]} 05:00Z')",
-    )
-    for _ in range(2):
-        done = world.bring_up()
-        assert [one.verdict.partition.key for one in done.refused] == [DAYS[0]]
-        assert done.lacking_since is not None
-        assert began <= done.lacking_since <= datetime.now(UTC)
-
-
 def test_excluded_has_what_the_feed_has_brought(spark, tmp_path):
     """No row from before it, and a launch is refused: its database is not read."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)
@@ -104,26 +86,6 @@ def test_an_excluded_table_needs_no_source():
 
 
 @pytest.mark.prove
-def test_a_change_may_be_older_than_a_column(spark, tmp_path):
-    """Whether its partition had changes or not, and whether they were folded by then: no other value will ever come."""
-    world = new_world(spark, tmp_path, changes=EXCLUDED)
-    world.land()
-    world.execute(customer(900, DAYS[0]))
-    world.bring_up()
-    world.execute(customer(901, DAYS[0]), customer(902, DAYS[1]), "ALTER TABLE customers ADD COLUMN city text")
-    grown = with_city(world)
-    lacking = grown.bring_up()
-    assert {*refusals(lacking.outcomes)} == {DAYS[0], DAYS[1]}, "nobody knows yet that the feed will have such a column"
-    named = [example for one in lacking.refused for finding in one.verdict.findings for example in finding.examples]
-    assert len(named) == 2
-    assert all("its change has no column `city`, which is not `optional`" in each for each in named)
-    grown.execute(customer(903, DAYS[2], "Oslo"))
-    assert grown.bring_up().refused == []
-    assert cities(grown) == {900: None, 901: None, 902: None, 903: "Oslo"}
-    grown.execute("ALTER TABLE customers DROP COLUMN city", customer(904, DAYS[3]))
-    assert {*refusals(grown.bring_up().outcomes)} == {DAYS[3]}, "what the database has no more is no NULL"
-
-
 def test_what_other_code_has_folded_is_folded_again(spark, tmp_path):
     """No launch makes it new; and whoever only looks finds all that there is."""
     world = new_world(spark, tmp_path, changes=EXCLUDED)

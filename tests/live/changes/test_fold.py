@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections import Counter
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
@@ -63,14 +62,6 @@ def folded(
     found = made.collect()
     assert not [row for row in found if row["_ba_problem"]]
     return sorted(Customer(row["id"], (row["day"] - FIRST).days, row["number"]) for row in found)
-
-
-def folded_problems(spark: SparkSession, rows: list[Customer], changes: list[Change]) -> Counter[str | None]:
-    """What is wrong with each row that the first day has after changes."""
-    there = [(row.id, row.name, FIRST, -1, None) for row in rows]
-    fold_of_day = Fold(SPEC, {SPEC.grid.partition(str(FIRST)): -1}, None)
-    found = fold_of_day.of(spark.createDataFrame(there, NAMED), frame_of_changes(spark, changes)).collect()
-    return Counter(row["_ba_problem"] for row in found)
 
 
 def frame_of_changes(spark: SparkSession, changes: list[Change]) -> DataFrame:
@@ -135,32 +126,6 @@ def test_spark_folds_as_the_fold_in_memory(spark, may_empty):
         rows, changes, expected = rows + own, changes + of_it, expected + [row for row in made if row.day in days]
     assert expected
     assert folded(spark, rows, changes, days, since) == sorted(expected)
-
-
-def test_rows_whose_keys_the_table_cannot_hold_are_told_apart(spark):
-    """Two of them are two: that one has left says nothing of the other, which fails its partition as long as it is there."""
-    big = [Customer(10**20 + number, 0, f"too large {number}") for number in range(2)]
-    there, came = Customer(1, 0, "fits"), [RowChange("c", (10, number), None, row) for number, row in enumerate(big)]
-    left = RowChange("d", (20, 0), big[0], None)
-    assert folded_problems(spark, [there], [*came, left]) == {None: 1, "`id`: 100000000000000000001 is no bigint": 1}
-    assert folded_problems(spark, [there], [*came, left, RowChange("d", (30, 0), big[1], None)]) == {None: 1}
-
-
-def test_a_row_without_a_key_stays_until_it_is_read_again(spark):
-    """A snapshot may have one: no change of another row without a key takes it away, so its partition fails."""
-    partition = SPEC.grid.partition(str(FIRST))
-    rows = spark.createDataFrame([(None, "a", FIRST, -1, None)], NAMED)
-    changes = frame_of_changes(spark, [RowChange("d", (10, 0), Customer(10**20, 0, "b"), None)])
-    assert [row["number"] for row in Fold(SPEC, {partition: -1}, None).of(rows, changes).collect()] == ["a"]
-
-
-def test_a_row_that_is_written_as_it_was_is_put(spark):
-    """Whoever updates it to what it is has it in the table, whatever was there; one that comes and goes puts nothing."""
-    row, other = Customer(1, 0, "as it was"), Customer(2, 0, "came and went")
-    changes = [RowChange("u", (10, 1), row, row), RowChange("c", (10, 2), None, other), RowChange("d", (10, 3), other)]
-    for rows in ([], [row], [row._replace(name="wrong")]):
-        assert fold(rows, changes, lambda row: (row.day, row.id)) == [row]
-        assert folded(spark, rows, changes, [0], [0]) == [row]
 
 
 def test_what_a_snapshot_sees_is_what_postgresql_says(spark):

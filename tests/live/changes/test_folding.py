@@ -10,7 +10,6 @@ import pytest
 
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.errors import ChangeFeedError, FeedBehindError
-from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import ChangesTable
 from tests.live.changes.world import DAYS, SOME_CUSTOMERS, World, new_world
 from tests.support.shop import left_out, published_keys
@@ -83,24 +82,6 @@ def test_changes_are_folded_into_what_they_touch(world):
 
 
 @pytest.mark.prove
-def test_values_come_through_the_feed_as_through_a_snapshot(world):
-    """Large values, empty texts, NULL, odd letters, the largest decimal, the first and the last microsecond of a day."""
-    odd = "é 漢字 😀 \t \"quotes\" \\ back 'single' \u2028 " + "z" * 9_000
-    with world.server.connected(world.name) as connection:
-        connection.execute(
-            "INSERT INTO customers VALUES (1001, %s, 9999999999999999.99, '', false, '2024-01-02 00:00:00Z'), "
-            "(1002, '', -0.01, NULL, NULL, '2024-01-02 23:59:59.999999Z')",
-            (odd,),
-        )
-        connection.execute("UPDATE customers SET balance = balance WHERE id = 1001")
-    world.bring_up()
-    assert world.content() == world.rows()
-    through_feed = world.content()
-    world.launch()
-    assert world.content() == through_feed
-
-
-@pytest.mark.prove
 def test_a_bad_value_fails_its_partition_until_it_is_good(own):
     """A NaN where the lakehouse has decimals: the day stays as it was, others are refreshed, and it is mended by itself."""
     own.execute(
@@ -146,27 +127,6 @@ def test_what_is_folded_is_not_stale_and_what_is_not_is(world):
     assert published_keys(outcomes) == [DAYS[0]]
     assert world.content() == world.rows()
     assert list(left_out(world.launch(only="missing"))) == list(DAYS)
-
-
-@pytest.mark.prove
-def test_what_lands_beside_a_refresh_is_not_said_to_be_in_it(world, monkeypatch):
-    """Its day is stale until the next refresh, or until it is launched as one that is missing."""
-    folded = ChangedSource.behind
-
-    def and_more_lands(source, *arguments):
-        monkeypatch.undo()
-        found = folded(source, *arguments)
-        world.execute("UPDATE customers SET balance = 5 WHERE id = 7")
-        world.land()
-        return found
-
-    world.execute("UPDATE customers SET balance = 4 WHERE id = 7")
-    world.land()
-    monkeypatch.setattr(ChangedSource, "behind", and_more_lands)
-    assert published_keys(world.refresh().once().outcomes) == [DAYS[0]]
-    assert world.content() != world.rows()
-    assert published_keys(world.launch(only="missing")) == [DAYS[0]]
-    assert world.content() == world.rows()
 
 
 @pytest.mark.prove
@@ -249,6 +209,7 @@ def test_a_new_feed_after_a_lost_slot_makes_every_partition_stale(own):
     assert own.content() == own.rows()
 
 
+@pytest.mark.prove
 def test_a_damaged_line_is_not_skipped(world):
     """The whole file is refused, and named."""
     world.execute("UPDATE customers SET balance = 5 WHERE id = 1")

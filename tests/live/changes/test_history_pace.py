@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
@@ -73,15 +73,6 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     return made
 
 
-def test_a_source_that_has_nothing_yet_is_not_complete(scene):
-    """Nobody knows how far it is, so nothing of it is missing, as every other place says."""
-    scene.until = None
-    assert scene.refresh().once().launched == 0
-    assert scene.launched == []
-    scene.until = NOON
-    assert scene.refresh().once().launched == 7
-
-
 def test_the_past_waits_for_the_off_peak_hours(scene):
     """It is said once; the refresh goes on meanwhile, and what is missing is read when they begin."""
     refresh = scene.refresh(off_peak=OffPeak(cron="0 22 * * *", hours=8))
@@ -95,18 +86,6 @@ def test_the_past_waits_for_the_off_peak_hours(scene):
     assert scene.launched == [7]
 
 
-def test_what_began_after_the_feed_waits_for_nothing(scene):
-    """It is not the past: without it, what the feed has brought of it would be in no partition until the evening."""
-    scene.now = NOON + timedelta(days=2)
-    scene.until = scene.now
-    refresh = scene.refresh(off_peak=OffPeak(cron="0 0 1 * *", hours=1))
-    refresh.pace = replace(refresh.pace, opens_at=lambda now: now + timedelta(hours=8))
-    assert refresh.once().launched == 0
-    assert scene.launched == [1]
-    assert scene.log[0] == "1 partitions from 2024-01-09 on are read from the database."
-    assert scene.log[1].startswith("8 partitions are still to be read from the database; that waits for the off-peak")
-
-
 def test_the_past_is_read_no_faster_than_the_spec_says(scene):
     """After a piece of 600 rows, ten a second, the next one waits for a minute from when that began."""
     scene.rows = 600
@@ -118,16 +97,6 @@ def test_the_past_is_read_no_faster_than_the_spec_says(scene):
     scene.seconds += 2
     assert refresh.once().launched == 7
     assert scene.launched == [7, 7]
-
-
-def test_one_table_of_a_database_reads_its_past_at_a_time(scene):
-    """While another one does, this one only folds in what comes."""
-    scene.others = True
-    refresh = scene.refresh()
-    assert [refresh.once().launched, refresh.once().launched] == [0, 0]
-    assert len([line for line in scene.log if "another table of the same database" in line]) == 1
-    scene.others = False
-    assert refresh.once().launched == 7
 
 
 def test_one_session_of_a_database_has_the_turn(monkeypatch):

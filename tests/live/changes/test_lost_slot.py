@@ -38,6 +38,7 @@ def state(shop: Shop) -> str:
     return feed_state(shop.folder).in_words("shop", datetime.now(UTC))
 
 
+@pytest.mark.prove
 def test_a_slot_that_is_lost_is_said_before_and_after(shop):
     """A warning while there is time; then the capture stops, and every partition is as of when it had caught up."""
     said: list[str] = []

@@ -10,15 +10,14 @@ from typing import Any
 import psycopg
 import pytest
 
-import backfill_assets.lake.history_writer as writer_module
-from backfill_assets.errors import ChangeFeedError, StagedContentLostError
+from backfill_assets.errors import ChangeFeedError
 from backfill_assets.lake.evolution import evolve
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.database.source import DatabaseSource
 from tests.live.changes.world import COLUMNS, CUSTOMERS, DAYS, World, customers_spec, new_world
 from tests.sources.database.world import shop
 from tests.support import postgres
-from tests.support.shop import content, multiset, opened, published_keys, refusals, rows_in
+from tests.support.shop import content, multiset, opened, published_keys, refusals
 
 
 @pytest.fixture
@@ -49,27 +48,6 @@ def test_keys_that_are_swapped_or_counted_up_at_once(world):
 
 
 @pytest.mark.prove
-def test_a_refresh_does_not_fold_what_a_launch_has_read_again(world, spark):
-    """A column that the database got later: what a launch has read of it stays, whatever else is refreshed."""
-    spec = world.spec.model_copy(
-        update={
-            "columns": {**world.spec.columns, "tier": world.spec.columns["note"].model_copy(update={"optional": True})}
-        }
-    )
-    lake = replace(world.lake, spec=spec, path=f"{world.lake.path}_tiered")
-    tiered = replace(world, spec=spec, lake=lake)
-    world.execute(f"INSERT INTO customers VALUES (500, 'b', 1, NULL, true, '{DAYS[1]} 05:00Z')")
-    assert len(published_keys(tiered.launch(tiered.partitions[:2]))) == 2
-    world.execute("UPDATE customers SET balance = 5 WHERE id IN (1, 500)")
-    tiered.bring_up()
-    world.execute("ALTER TABLE customers ADD tier text DEFAULT 'gold'")
-    assert published_keys(tiered.launch(tiered.partitions[:1])) == [DAYS[0]]
-    world.execute("UPDATE customers SET balance = 6 WHERE id IN (2, 500)")
-    tiered.bring_up()
-    found = {row["id"]: row["tier"] for row in rows_in(lake.path) if row["dt"].day == 1}
-    assert set(found.values()) == {"gold"}
-
-
 def test_a_change_without_a_time_that_can_be_read_stops_the_feed(world):
     """Nobody knows which partition it touches; it is named, and nothing is folded past it."""
     before = world.content()
@@ -133,20 +111,6 @@ def test_times_of_no_day_are_in_no_partition(world):
 
 
 @pytest.mark.prove
-def test_a_file_that_lost_what_it_had_is_no_heartbeat(world):
-    """A feed says by a file of another name that nothing happened."""
-    world.execute("UPDATE customers SET balance = 5 WHERE id = 1")
-    world.land()
-    file = max(world.folder.glob("*.jsonl"))
-    text = file.read_text()
-    file.write_text("")
-    with pytest.raises(ChangeFeedError, match="is empty"):
-        world.refresh().once()
-    file.write_text(text)
-    world.refresh().once()
-    assert world.content() == world.rows()
-
-
 def test_a_reader_behind_a_waiting_lock_gives_up(spark, tmp_path, monkeypatch):
     """An ALTER that waits for the snapshot's session would hold up its readers for ever: they give up, and it gets its turn."""
     monkeypatch.setattr("backfill_assets.core.postgres.questions.LOCK_TIMEOUT_MS", 500)
@@ -209,51 +173,18 @@ def test_a_database_of_another_encoding(spark, tmp_path):
     assert {row[1] for row in world.content()} == {"é\u00c3\u00a9"}
 
 
-def test_what_a_refresh_took_back_itself_follows_on(world, monkeypatch):
-    """An executor was lost while it wrote, and the content from before was put back: the next refresh brings all of it."""
-    world.launch()
-    world.execute("UPDATE customers SET balance = 7 WHERE id IN (1, 2, 30)")
-    original = writer_module.overwrite
-
-    def lose_a_row(spark: Any, spec: Any, path: Any, rows: Any, partitions: Any, *, receipt: Any) -> Any:
-        monkeypatch.undo()
-        return original(spark, spec, path, rows.where("id <> 2"), partitions, receipt=receipt)
-
-    monkeypatch.setattr(writer_module, "overwrite", lose_a_row)
-    with pytest.raises(StagedContentLostError, match="put back"):
-        world.bring_up()
-    assert {one.receipt.kind for one in world.lake.published().values()} == {"publish", "put_back"}
-    done = world.bring_up()
-    assert done.lacking_since is None
-    assert world.content() == world.rows()
-    assert {one.receipt.kind for one in world.lake.published().values()} == {"publish"}
-
-
-def launched_and_moved(spark: Any, root: Path, *first: str) -> tuple[World, Any]:
+def launched_and_moved(spark: Any, root: Path) -> tuple[World, Any]:
     """A row has moved into the second day, of which another row cannot be read; and what the table has."""
     world = new_world(spark, root)
     world.land()
     world.launch()
     before = world.content()
     world.execute(
-        *first,
         f"UPDATE customers SET signed_up = '{DAYS[1]} 05:00Z' WHERE id = 1",
         "ALTER TABLE customers ALTER balance TYPE numeric",
         "UPDATE customers SET balance = 'NaN' WHERE id = 30",
     )
     return world, before
-
-
-@pytest.mark.prove
-def test_a_row_that_came_anew_elsewhere_stays_too(spark, tmp_path):
-    """Everything was emptied and came again: no change tells of a move, and every day is launched."""
-    anew = "CREATE TABLE kept AS TABLE customers", "TRUNCATE customers", "INSERT INTO customers TABLE kept"
-    world, before = launched_and_moved(spark, tmp_path, *anew)
-    assert refusals(world.launch()).keys() == {DAYS[0], DAYS[1]}
-    assert world.content() == before
-    world.execute("UPDATE customers SET balance = 5 WHERE balance = 'NaN'")
-    world.launch()
-    assert world.content() == world.rows()
 
 
 @pytest.mark.prove

@@ -20,8 +20,7 @@ MANY = f"INSERT INTO customers SELECT n, 'new', 1, NULL, true, '{AT}' FROM gener
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize(("lost", "landed"), [(INSERT, ["undone"]), ("CREATE TABLE other (id int)", [])])
-def test_a_server_that_was_put_back_and_wrote_on_is_noticed(tmp_path, lost, landed):
+def test_a_server_that_was_put_back_and_wrote_on_is_noticed(tmp_path):
     """Its log reaches beyond the newest file again: what it wrote up to there would be skipped, and what it lost would stay."""
     with postgres.serving() as server:
         shop = Shop(tmp_path, server)
@@ -29,7 +28,7 @@ def test_a_server_that_was_put_back_and_wrote_on_is_noticed(tmp_path, lost, land
         server.stop()
         shutil.copytree(server.data, tmp_path / "kept")
         server.start()
-        shop.execute(lost)
+        shop.execute(INSERT)
         shop.land()
         server.stop()
         for file in (tmp_path / "kept").rglob("*"):
@@ -39,7 +38,7 @@ def test_a_server_that_was_put_back_and_wrote_on_is_noticed(tmp_path, lost, land
         shop.execute(INSERT.replace("undone", "new"), MANY)
         with pytest.raises(ChangeFeedError, match="another past"):
             shop.land()
-        assert [after for _, _, after in shop.said()] == landed
+        assert [after for _, _, after in shop.said()] == ["undone"]
 
 
 @pytest.mark.prove

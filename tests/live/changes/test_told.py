@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from dataclasses import replace
-from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,10 +13,9 @@ import pytest
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.commands.follow_changes import follow_changes
-from backfill_assets.core.live.feed import FeedFile
 from backfill_assets.errors import StorageError
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.live.changes.refresh import Refresh, Refreshed
+from backfill_assets.live.changes.refresh import Refreshed
 from backfill_assets.runs.resources import Lakehouse
 from tests.live.changes.world import DAYS, new_world
 from tests.support.launching import key_of
@@ -53,26 +51,6 @@ def test_what_is_folded_in_is_told_while_the_database_is_away(spark, tmp_path, m
 
 
 @pytest.mark.prove
-def test_files_are_needed_from_where_another_process_would_begin(spark, tmp_path):
-    """A process that runs is ahead of what is noted where nothing changes: files before that note may go, no others."""
-    world = new_world(spark, tmp_path)
-    world.land()
-    world.launch(world.partitions[:1])
-    reader = world.source.reader
-    reader.read()
-    world.execute("CREATE TABLE others (n int)", "INSERT INTO others VALUES (1)")
-    world.land()
-    reach = reader.read()
-    assert reach is not None
-    assert 0 < reader.needed_from() < reach.position
-    for file in world.folder.iterdir():
-        if (found := FeedFile.named(file.name)) and found.end <= reader.needed_from():
-            file.unlink()
-    world.execute("UPDATE customers SET balance = 7 WHERE id = 1")
-    assert published_keys(world.bring_up().outcomes) == [DAYS[0]]
-
-
-@pytest.mark.prove
 def test_what_a_load_has_published_before_it_fails_is_known(spark, tmp_path):
     """A chunk that is in the table is told of, whatever becomes of the next one."""
     world = new_world(spark, tmp_path, changes={"backfill": "automatic"}, chunk={"max_partitions": 1})
@@ -90,19 +68,3 @@ def test_what_a_load_has_published_before_it_fails_is_known(spark, tmp_path):
     with world.capturing(), pytest.raises(StorageError):
         refresh.once(done)
     assert published_keys(done.outcomes) == [DAYS[0]]
-
-
-@pytest.mark.prove
-def test_what_was_passed_over_is_not_taken_for_brought_up(spark, tmp_path):
-    """A partition that, by this machine's clock, has not begun is folded into when it has, and not when it is touched again."""
-    world = new_world(spark, tmp_path)
-    world.land()
-    assert published_keys(world.launch()) == list(DAYS)
-    world.execute(f"UPDATE customers SET balance = 7 WHERE signed_up >= '{DAYS[4]}Z'")
-    world.land()
-    refresh = Refresh(world.source, world.log.append)
-    refresh.source.now = lambda: datetime(2024, 1, 2, 12, tzinfo=UTC)
-    assert published_keys(refresh.once().outcomes) == []
-    refresh.source.now = lambda: datetime.now(UTC)
-    assert published_keys(refresh.once().outcomes) == [DAYS[4]]
-    assert world.content() == world.rows()

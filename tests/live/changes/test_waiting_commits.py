@@ -7,18 +7,16 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import replace
 
 import psycopg
 import pytest
 
 from backfill_assets.core.live.feed import from_lsn
 from backfill_assets.core.postgres import questions
-from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.joining import Joining, begins_at
 from backfill_assets.live.changes.landed import CaptureTable
 from tests.live.changes.capturing import AT, Shop
-from tests.live.changes.world import CUSTOMERS, DAYS, World, customers_spec, new_world
+from tests.live.changes.world import CUSTOMERS, DAYS, World, new_world
 from tests.support import postgres
 from tests.support.shop import published_keys
 
@@ -86,6 +84,7 @@ def test_what_waits_for_a_standby_is_folded_in_by_a_launch_that_does_not_see_it(
     assert min(ids) > 0
 
 
+@pytest.mark.prove
 def test_a_table_joins_when_sessions_see_all_that_lies_before(tmp_path):
     """A commit that waits for a standby is in the log already: behind it a table would lack what no snapshot has yet."""
     shop = Shop(tmp_path)
@@ -107,37 +106,3 @@ def test_a_table_joins_when_sessions_see_all_that_lies_before(tmp_path):
     begins = begins_at(shop.folder, both[1])
     assert begins is not None
     assert begins <= flushed
-
-
-@pytest.mark.prove
-def test_a_launch_waits_until_its_table_has_joined(spark, tmp_path):
-    """A snapshot from before may lack a commit that lies before the beginning of the feed, and then neither has it."""
-    world = new_world(spark, tmp_path)
-    world.land()
-    world.execute(CUSTOMERS.replace("customers", "visits"), "INSERT INTO visits SELECT * FROM customers")
-    world.capture.tables = [CaptureTable("public", "customers"), CaptureTable("public", "visits")]
-    spec = customers_spec(world.spec.source.connection, world.name)
-    spec = spec.model_copy(update={"source": spec.source.model_copy(update={"table": "visits"})})
-    visits = replace(world, spec=spec, lake=LakeTable(spark, spec, f"{world.lake.path}_visits"))
-    published = f"SELECT count(*) FROM pg_publication_tables WHERE pubname = '{world.capture.slot}'"
-    with ThreadPoolExecutor(2) as pool, psycopg.connect(world.server.address(world.name)) as open_before:
-        open_before.execute("SET synchronous_commit = local")
-        open_before.execute("INSERT INTO visits VALUES (901, 'n', 1, NULL, true, '2024-01-01 05:00Z')")
-        with world.capturing():
-            last = time.monotonic() + 30
-            with world.server.connected(world.name) as connection:
-                while connection.execute(published.encode()).fetchone()[0] < 2:
-                    assert time.monotonic() < last
-                    time.sleep(0.05)
-            time.sleep(1)  # by then the capture waits for what is open
-            with commits_waiting(world.server):
-                insert = f"INSERT INTO visits VALUES (900, 'n', 1, NULL, true, '{DAYS[0]} 05:00Z')"
-                waiting = pool.submit(world.execute, insert)
-                until(world.server, lambda count: count == 1)
-                open_before.commit()
-                launching = pool.submit(visits.launch_now)
-                time.sleep(3)  # what is read before the feed begins is read by then
-            waiting.result(timeout=30)
-            assert published_keys(launching.result(timeout=60)) == list(DAYS)
-    visits.bring_up()
-    assert visits.content() == world.rows("visits")
