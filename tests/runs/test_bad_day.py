@@ -133,6 +133,7 @@ def test_only_missing_writes_what_changed_or_is_not_there(repeated: Scene, only_
     )
 
 
+@pytest.mark.prove
 def test_a_plain_launch_writes_everything(only_missing: Scene, reprocessed: Scene):
     """A launch writes every day that it names, whatever was there: that is how a corrected source is reprocessed."""
     assert reprocessed.ran.succeeded, reprocessed.ran.failure

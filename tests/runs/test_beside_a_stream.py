@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from backfill_assets.runs import launch, undoing
 from backfill_assets.runs.launch import longest_publish_seconds
 from tests.support.live_shop import live_spec
 from tests.support.shop import orders, orders_spec
@@ -24,27 +23,6 @@ LIVE = live_spec(live={"path": "events", "starts": "2024-01-04", "max_publish_se
 def test_a_batch_waits_no_longer_than_the_spec_says(spec, path, seconds):
     """`live.max_publish_seconds` holds where writers of a table wait for each other, and nowhere else."""
     assert longest_publish_seconds(spec, path) == seconds
-
-
-@pytest.mark.prove
-@pytest.mark.spark
-def test_launches_and_undos_are_told_how_long_a_batch_waits(made, monkeypatch):
-    """What the spec says arrives where chunks are cut: in a launch, and in what takes it back."""
-    told: list[float | None] = []
-    materialize, carry_out = launch.materialize, undoing.carry_out
-    monkeypatch.setattr(
-        launch, "materialize", lambda *a, **k: told.append(a[4].max_publish_seconds) or materialize(*a, **k)
-    )
-    monkeypatch.setattr(
-        undoing, "carry_out", lambda *a, **k: told.append(a[2].max_publish_seconds) or carry_out(*a, **k)
-    )
-    live = {"path": "events", "starts": "2024-01-04", "max_publish_seconds": 7}
-    lake = made("beside a stream", latest_wins_by=["ordered_at"], live=live)
-    lake.export("2024-01-01", orders("2024-01-01"))
-    ran = lake.launch("2024-01-01")
-    assert ran.succeeded, ran.failure
-    assert lake.undo(ran.run.run_id).succeeded
-    assert told == [7.0, 7.0]
 
 
 @pytest.mark.prove

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -12,15 +12,11 @@ import dagster as dg
 import pytest
 import sqlalchemy as db
 from dagster._core.events import DagsterEvent, DagsterEventType
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecord
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus as CheckStatus
 from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable as RECORDS  # noqa: N814 (a table, as below)
 
 from backfill_assets.assets.factory import tables_of
-from backfill_assets.runs import check_history
 from backfill_assets.runs.check_history import PUT_BACK, RECONCILED, compared_since, failed_comparisons, not_passed
 from backfill_assets.runs.evaluations import left_out_evaluations
-from backfill_assets.runs.recorded_evaluations import newest_event, show_hidden
 from backfill_assets.runs.table import Table
 from tests.support.launching import ORDERS, RANGE_END, RANGE_START, key_of, new_lake
 
@@ -142,38 +138,13 @@ def test_a_run_that_ended_before_its_check_hides_no_failure(history: History):
     assert history.failing(mended, bad) == {bad}
 
 
-@pytest.fixture(params=["a database's", "another"])
-def storage(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Both ways to ask, with few records at once."""
-    monkeypatch.setattr("backfill_assets.runs.check_history._MOST_NAMED", 3)
-    if request.param == "another":
-        monkeypatch.setattr("backfill_assets.runs.check_history.SqlEventLogStorage", type(None))
-
-
-@pytest.mark.usefixtures("storage")
-def test_a_failure_is_seen_behind_any_number_of_others(history: History, monkeypatch: pytest.MonkeyPatch):
-    """However many partitions were compared after it, as all hours of some years are by one run, or left out."""
-    monkeypatch.setattr("backfill_assets.runs.check_history._MOST_RECORDS", 3)
-    bad, planned, *good = history.days(8)
-    for day in (bad, planned):
-        history.compared(day, passed=False)
-    for day in good:
-        history.compared(day, passed=True)
-    for _ in range(4):
-        history.left_out(bad)
-    history.planned(planned, planned)
-    assert history.failing(bad, planned, *good) == {bad, planned}
-
-
 HAPPENS = ("passed", "failed", "failed", "put back", "left out", "planned", "other table", "other check")
 
 
 @pytest.mark.prove
-@pytest.mark.usefixtures("storage")
-@pytest.mark.parametrize("seed", range(3))
-def test_since_when_is_what_the_history_says(history: History, seed: int):
+def test_since_when_is_what_the_history_says(history: History):
     """A day differs since its oldest failure without a pass or a put-back after it; others' failures are not its own."""
-    dice, days = random.Random(seed), history.days(5)
+    dice, days = random.Random(1), history.days(5)
     happened = [(dice.choice(HAPPENS), dice.choice(days)) for _ in range(40)]
     records: list[tuple[str, str, int]] = []
     for what, day in happened:
@@ -192,7 +163,6 @@ def test_since_when_is_what_the_history_says(history: History, seed: int):
     assert {day: found[day] for day in days if day in found} == expected, happened
 
 
-@pytest.mark.usefixtures("storage")
 def test_what_was_compared_since_is_told_by_when_it_was_evaluated(history: History):
     """One that was planned first and evaluated last is later; what was left out since was not compared."""
     slow, quick, never, before = history.days(4)
@@ -207,44 +177,6 @@ def test_what_was_compared_since_is_told_by_when_it_was_evaluated(history: Histo
     history.evaluated([evaluation(slow, passed=False)], waiting, later)
     history.left_out(never)
     assert compared_since(history.instance, history.table, asked, made_at) == {slow}
-
-
-def test_what_has_passed_while_it_was_asked_for_fails_no_more(history: History, monkeypatch: pytest.MonkeyPatch):
-    """Between the question which record it is and its reading, a run may write what it has found into it."""
-    day, other = history.days(2)
-    for one in (day, other):
-        history.compared(one, passed=False)
-    first = history.newest()
-    history.compared(other, passed=False)
-    read = check_history._records
-
-    def passed_meanwhile(storage: Any, key: dg.AssetCheckKey, ids: Sequence[int]) -> Any:
-        for record in read(storage, key, ids):
-            is_mended = record.partition in (day, other) and record.id <= first
-            yield record._replace(status=CheckStatus.SUCCEEDED) if is_mended else record
-
-    assert history.failing(day, other) == {day, other}
-    monkeypatch.setattr(check_history, "_records", passed_meanwhile)
-    assert history.failing(day, other) == {other}, "what came later of it still fails"
-
-
-def test_no_evaluation_is_read_but_of_what_fails(history: History, monkeypatch: pytest.MonkeyPatch):
-    """A hundred thousand evaluations above some that never pass would take a minute to read; a run has planned others."""
-    first, second, mended, *good = history.days(9)
-    for day in (first, second, mended, *good):
-        history.compared(day, passed=day not in (first, second, mended))
-    history.compared(mended, passed=True)
-    history.planned(mended, good[-1])
-    read, read_row = list[str | None](), AssetCheckExecutionRecord.from_db_row
-
-    def counted(row: Mapping[str, Any], key: dg.AssetCheckKey) -> AssetCheckExecutionRecord:
-        read.append(row["partition"])
-        return read_row(row, key)
-
-    monkeypatch.setattr(AssetCheckExecutionRecord, "from_db_row", counted)
-    days = [first, second, mended, *good]
-    assert history.failing(*days) == {first, second}
-    assert sorted(day for day in read if day in days) == [first, second]
 
 
 def test_what_lies_before_a_start_that_was_moved_is_no_open_failure(history: History):
@@ -265,19 +197,3 @@ def test_what_was_left_out_was_not_compared(history: History):
     partitions = [history.table.spec.grid.partition(day) for day in (never, bad)]
     history.evaluated(list(left_out_evaluations(history.table, partitions)))
     assert history.failing(never, bad) == {bad}
-
-
-def test_what_was_left_out_tells_nothing_when_it_is_recorded_once_more(history: History):
-    """A run that has waited leaves a day out that one made later has compared: that is no difference. A failure is one."""
-    (day,) = history.days(1)
-    for recorded, failing in (
-        (list(left_out_evaluations(history.table, [history.table.spec.grid.partition(day)])), set[str]()),
-        ([evaluation(day, passed=False)], {day}),
-    ):
-        waiting = history.planned(day, day)
-        history.compared(day, passed=True)
-        since, before = newest_event(history.instance), history.newest()
-        history.evaluated(recorded, waiting)
-        show_hidden(history.instance, waiting.run_id, recorded, since=since)
-        assert history.newest() == before + 1, "it was hidden, and is recorded once more"
-        assert history.failing(day) == failing

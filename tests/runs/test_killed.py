@@ -65,6 +65,7 @@ class PidOfRun(ChildProcessCommand):
         yield [killed.pid_of_run(), os.getpid()]
 
 
+@pytest.mark.prove
 def test_a_run_outlives_the_processes_of_its_steps():
     """With an executor that gives each step a process, the run lives in the one that has started them."""
     told = execute_child_process_command(multiprocessing.get_context("spawn"), PidOfRun())
@@ -72,28 +73,11 @@ def test_a_run_outlives_the_processes_of_its_steps():
     assert of_run == os.getpid() == killed.pid_of_run() != of_step
 
 
+@pytest.mark.prove
 def test_a_run_is_not_its_code_server():
     """Which starts a process for each run, as a child: the run lives there, and is stopped there."""
     with multiprocessing.get_context("spawn").Pool(1) as server:
         assert server.apply(killed.pid_of_run) == server.apply(os.getpid)
-
-
-def test_a_run_that_has_just_ended_is_not_dead(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):
-    """Its process is gone, as it should be, since the runs were looked up: what it ended with stays."""
-    run_id = under_way(instance, GONE)
-    is_gone = killed._is_gone
-
-    def ended_meanwhile(*known: Any) -> bool:
-        run = instance.get_run_by_id(run_id)
-        assert run is not None
-        instance.report_run_canceled(run)
-        return is_gone(*known)
-
-    monkeypatch.setattr(killed, "_is_gone", ended_meanwhile)
-    assert list(killed.report_dead(instance)) == []
-    run = instance.get_run_by_id(run_id)
-    assert run is not None
-    assert run.status == dg.DagsterRunStatus.CANCELED
 
 
 def test_a_run_lives_as_long_as_its_process(instance: dg.DagsterInstance):
@@ -107,31 +91,3 @@ def test_a_run_lives_as_long_as_its_process(instance: dg.DagsterInstance):
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # ended, and not waited for: a zombie
     assert list(killed.report_dead(instance)) == [run_id]
     process.wait()
-
-
-def test_where_proc_hides_the_processes_of_others(
-    instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """Mounted with `hidepid`, or for a service that may not look: a process that cannot be seen may live, and is left alone."""
-    here, process = killed._here(), subprocess.Popen([sys.executable, "-c", ""])
-    lives, gone = under_way(instance, os.getpid()), under_way(instance, process.pid)
-    process.wait()
-    monkeypatch.setattr(killed, "_PROC", tmp_path)
-    monkeypatch.setattr(killed, "_here", lambda: here)
-    assert list(killed.report_dead(instance)) == [gone]
-    run = instance.get_run_by_id(lives)
-    assert run is not None
-    assert run.status == dg.DagsterRunStatus.STARTED
-    assert killed.process_here(run) is None, "nobody knows whether it is that one"
-
-
-def test_without_proc(instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch):
-    """Where there is no `/proc`, as on macOS, a living run is not reported, and a dead one is."""
-    monkeypatch.setattr(killed, "_PROC", Path("/nowhere"))
-    under_way(instance, os.getpid())
-    under_way(instance, 1)
-    assert list(killed.report_dead(instance)) == []
-    process = subprocess.Popen([sys.executable, "-c", ""])
-    gone = under_way(instance, process.pid)
-    process.wait()
-    assert list(killed.report_dead(instance)) == [gone]

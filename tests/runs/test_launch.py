@@ -151,6 +151,7 @@ def test_a_copy_of_receipts_whose_log_is_damaged_fails_no_launch(made: Callable[
 # -- what nobody foresaw -----------------------------------------------------------------------------------------------
 
 
+@pytest.mark.prove
 def test_an_unforeseen_error_fails_the_run_with_its_own_words(made: Callable[..., Lake]):
     """An error that is none of ours fails the run with its own text; nothing is written and nothing recorded."""
 

@@ -13,11 +13,11 @@ import pytest
 
 from backfill_assets.assets import checks
 from backfill_assets.runs import launch as launches
-from backfill_assets.runs.check_history import RECONCILED, failed_comparisons
+from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.comparisons import compare_with_receipts
 from backfill_assets.runs.table import Table
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
-from tests.support.launching import ORDERS, RANGE_END, RANGE_START, TOTALS, TOTALS_SPEC, Lake, Ran, key_of
+from tests.support.launching import ORDERS, RANGE_END, RANGE_START, TOTALS, Lake, Ran, key_of
 from tests.support.shop import folder_of, opened, orders
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
@@ -115,95 +115,6 @@ def test_what_a_run_finds_that_has_waited_is_shown(made: Callable[..., Lake]):
 
 
 @pytest.mark.prove
-def test_what_was_shown_once_more_is_shown_again(made: Callable[..., Lake]):
-    """Of runs that have waited each finds something else: the last word counts, whatever its partition had been told before."""
-    lake = made("again")
-    for day in (DAY_1, DAY_2):
-        lake.export(day, orders(day))
-    job = lake.definitions.resolve_job_def("reconcile_bronze_orders")
-    tags, chosen = {RANGE_START: DAY_1, RANGE_END: DAY_2}, job.asset_selection
-    waiting = [lake.instance.create_run_for_job(job_def=job, tags=tags, asset_selection=chosen) for _ in range(3)]
-    assert lake.launch(DAY_1, DAY_2).succeeded
-    rows, check = deltalake.DeltaTable(str(lake.path())), dg.AssetCheckKey(key_of(ORDERS), RECONCILED)
-    for run, how in zip(waiting, ("succeeded", "failed", "succeeded"), strict=True):
-        lake.reconcile(DAY_1, DAY_2)  # by a run that was made later, and looks before it
-        if how == "failed":
-            rows.delete()
-        elif rows.version() > 1:
-            rows.restore(rows.version() - 1)
-        is_right = how == "succeeded"
-        assert lake.execute(job, run).verdicts() == {DAY_1: is_right, DAY_2: is_right}
-        assert lake.shown_of_check(DAY_1, DAY_2) == {DAY_1: how, DAY_2: how}
-        assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == (set() if is_right else {DAY_1, DAY_2})
-        (newest,) = lake.instance.event_log_storage.get_asset_check_execution_history(check, 1)
-        assert newest.evaluation
-        assert newest.evaluation.metadata["found_by"] == dg.MetadataValue.dagster_run(run.run_id)
-
-
-@pytest.mark.prove
-def test_a_run_that_is_taken_from_the_queue_hides_no_failure(made: Callable[..., Lake]):
-    """Its checks were planned after those of the run before it, and compare nothing."""
-    lake = made("taken")
-    lake.export(DAY_1, orders(DAY_1))
-    assert lake.launch(DAY_1).succeeded
-    job = lake.definitions.resolve_job_def("reconcile_bronze_orders")
-    tags = {RANGE_START: DAY_1, RANGE_END: DAY_1}
-    first, second = (
-        lake.instance.create_run_for_job(job_def=job, tags=tags, asset_selection=job.asset_selection) for _ in range(2)
-    )
-    lake.export(DAY_1, orders(DAY_1, 5))
-    assert lake.execute(job, first).verdicts() == {DAY_1: False}
-    lake.instance.report_run_canceled(second)
-    assert lake.shown_of_check(DAY_1) == {DAY_1: "failed"}
-
-
-@pytest.mark.prove
-def test_a_pass_hides_no_failure_that_was_found_meanwhile(made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch):
-    """A comparison has read its rows, and takes its time; another one, made later, finds what somebody has changed since."""
-    lake = made("meanwhile")
-    lake.export(DAY_1, orders(DAY_1))
-    assert lake.launch(DAY_1).succeeded
-    evaluate = checks.evaluations_of
-
-    def changed_meanwhile(*args: Any) -> Any:
-        monkeypatch.setattr(checks, "evaluations_of", evaluate)
-        deltalake.DeltaTable(str(lake.path())).delete(f"dt = '{DAY_1}'")
-        assert lake.reconcile(DAY_1).verdicts() == {DAY_1: False}
-        return evaluate(*args)
-
-    monkeypatch.setattr(checks, "evaluations_of", changed_meanwhile)
-    assert lake.reconcile(DAY_1).verdicts() == {DAY_1: True}, "as it was when it was read"
-    assert lake.shown_of_check(DAY_1) == {DAY_1: "failed"}
-    assert failed_comparisons(lake.instance, Table(lake.spec)).keys() == {DAY_1}
-
-
-@pytest.mark.prove
-def test_a_refusal_is_about_what_was_there_when_it_was_launched(
-    made: Callable[..., Lake], monkeypatch: pytest.MonkeyPatch
-):
-    """A day that another launch publishes, corrected, while this one is about to say that it was refused, stays green."""
-    lake = made("refused", checks={"severity": "warn"})
-    for day in (DAY_1, DAY_2):
-        lake.export(day, orders(day))
-    assert lake.launch(DAY_1, DAY_2).succeeded
-    lake.export(DAY_2, [])
-    monkeypatch.setenv("MAX_LIMIT_GET_EVENT_RECORDS", "500")
-    record = launches.record_evaluations
-
-    def published_meanwhile(*args: Any, **more: Any) -> Any:
-        monkeypatch.setattr(launches, "record_evaluations", record)
-        lake.export(DAY_2, orders(DAY_2, 4))
-        assert lake.launch(DAY_2).succeeded
-        return record(*args, **more)
-
-    monkeypatch.setattr(launches, "record_evaluations", published_meanwhile)
-    assert not lake.launch(DAY_1, DAY_2).succeeded
-    assert lake.shown_of_check(DAY_1, DAY_2)[DAY_1] == "succeeded"
-    assert lake.shown_of_check(DAY_1, DAY_2)[DAY_2] != "failed"
-    assert failed_comparisons(lake.instance, Table(lake.spec)) == {}
-
-
-@pytest.mark.prove
 def test_what_a_source_has_lost_stays_red(made: Callable[..., Lake]):
     """A launch leaves such a day out, and that it is as it was published proves nothing; that it is not is found all the same."""
     lake = made("lost")
@@ -225,25 +136,6 @@ def test_what_a_source_has_lost_stays_red(made: Callable[..., Lake]):
     again = lake.launch(DAY_1, DAY_2, may_find_nothing=True)
     assert not again.succeeded
     assert "the table has 4 rows" in str(again.evaluations()[DAY_2].description)
-
-
-@pytest.mark.prove
-def test_a_launch_that_looked_at_nothing_turns_nothing_green(made: Callable[..., Lake]):
-    """What its day is made of was taken back, so it is left out: its rows are of something that is no more."""
-    lake = made("nothing")
-    for day in (DAY_1, DAY_2):
-        lake.export(day, orders(day))
-        newest = lake.launch(day, tables=(ORDERS, TOTALS))
-    assert lake.undo(newest.run.run_id, tables=[ORDERS]).succeeded
-    assert lake.reconcile(DAY_1, DAY_2, table=TOTALS).verdicts(table=TOTALS) == {DAY_1: True, DAY_2: False}
-    every = lake.definitions.resolve_implicit_global_asset_job_def()
-    job = every.get_subset(asset_selection=frozenset({key_of(TOTALS)}))
-    config = {"ops": {"silver__daily_totals": {"config": {"may_find_nothing": True}}}}
-    followed = lake._execute(job, DAY_2, DAY_2, config, None)
-    assert followed.succeeded, followed.failure
-    assert "they stay as they are" in followed.launch
-    assert followed.verdicts(table=TOTALS) == {DAY_2: False}
-    assert failed_comparisons(lake.instance, Table(TOTALS_SPEC)).keys() == {DAY_2}
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import deltalake
 import pyarrow as pa
+import pytest
 
 from tests.support.launching import new_lake
 from tests.support.shop import SCHEMA, multiset, orders
@@ -31,6 +32,7 @@ def test_a_day_that_lost_most_of_its_rows_is_refused(tmp_path):
     assert lake.content() == multiset([*orders(DAYS[0], 12), *orders(DAYS[1], 1), *orders(DAYS[2], 10)])
 
 
+@pytest.mark.prove
 def test_a_table_of_another_engine_keeps_its_rows(tmp_path):
     """A first launch over a table that somebody else wrote names what it would replace; a person may allow it."""
     lake = new_lake(tmp_path)

@@ -70,6 +70,7 @@ def test_a_skipped_day_fails_the_run(skipping: Lake):
     assert ran.verdicts() == {DAY_1: True, DAY_2: True, DAY_3: False}
 
 
+@pytest.mark.prove
 def test_published_days_do_not_fail_a_run(skipping: Lake):
     """`only: MISSING` succeeds over published days, and commits nothing; a day that is not complete fails it."""
     assert skipping.launch(DAY_1, DAY_2).succeeded
@@ -81,7 +82,9 @@ def test_published_days_do_not_fail_a_run(skipping: Lake):
     assert opened(skipping.path()).version() == version
 
 
-@pytest.mark.parametrize(("tags", "succeeds"), [({}, True), ({"dagster/backfill": "one"}, False)])
+@pytest.mark.parametrize(
+    ("tags", "succeeds"), [pytest.param({}, True, marks=pytest.mark.prove), ({"dagster/backfill": "one"}, False)]
+)
 def test_a_backfill_may_skip_nothing(skipping: Lake, tags: dict[str, str], succeeds: bool):
     """A schedule's run may skip days; a run of a backfill may not, because the backfill fails too."""
     ran = skipping.launch(DAY_1, DAY_3, may_find_nothing=True, tags=tags)
@@ -106,6 +109,7 @@ def test_days_before_a_start_are_not_published(late: LateLake, both: Ran):
     assert materialized_partitions(late.instance, key_of(ORDERS)) == {DAY_1, DAY_2, DAY_3, DAY_4}
 
 
+@pytest.mark.prove
 def test_a_range_before_the_start_is_refused(late: LateLake):
     """A launch of one table over days before its start fails with a sentence; beside another table it succeeds."""
     alone = late.launch(DAY_1, DAY_2, tables=(TOTALS,))

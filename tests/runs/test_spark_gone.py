@@ -6,16 +6,9 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
-from backfill_assets.core.history.plan import Launch
-from backfill_assets.lake.operations_table import OperationsTable
-from backfill_assets.runs import launch as launches
-from backfill_assets.runs.launch import _noted
-from backfill_assets.runs.launch_report import LaunchReport
 from tests.e2e.world import ROOT
 
 SCRIPT = """
@@ -63,52 +56,3 @@ def test_a_jvm_that_is_killed_is_translated(tmp_path: Path):
     )
     assert said["recorded"] == ["2024-01-01"]
     assert "The copy of the receipts could not be filled; the next launch does it." in said["log"]
-
-
-class Log:
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def warning(self, text: str) -> None:
-        self.said.append(text)
-
-
-def without_spark(**facts: Any) -> tuple[Any, Any, Log]:
-    """A run and a table whose receipts cannot be copied."""
-
-    def fill() -> None:
-        raise ConnectionRefusedError(111, "Connection refused")
-
-    log = Log()
-    facts = {"spark": None, "spec": SimpleNamespace(key="bronze/orders"), "path": "/nowhere"}
-    table = SimpleNamespace(version=lambda: 3, receipts=SimpleNamespace(fill=fill), **facts)
-    return SimpleNamespace(log=log), table, log
-
-
-@pytest.fixture
-def nothing_else_is_copied(monkeypatch: pytest.MonkeyPatch) -> list[BaseException | None]:
-    """What launches were noted to have been ended by."""
-    noted: list[BaseException | None] = []
-    monkeypatch.setattr(OperationsTable, "fill_if_due", lambda *_: None)
-    monkeypatch.setattr(launches, "note_attempts", lambda *of: noted.append(of[-1]))
-    return noted
-
-
-def test_a_launch_stays_good_if_the_copy_of_its_receipts_cannot_be_filled(nothing_else_is_copied):
-    """It is a copy: whatever of Spark fails after the last chunk is a warning, for the next launch fills it."""
-    context, table, log = without_spark()
-    with _noted(context, table, Launch("run", "run"), LaunchReport([])):
-        pass
-    assert log.said == [
-        "The copy of the receipts could not be filled; the next launch does it. [Errno 111] Connection refused"
-    ]
-    assert nothing_else_is_copied == []  # all was published, and nothing else is to be told of
-
-
-def test_a_failed_copy_does_not_hide_why_a_launch_failed(nothing_else_is_copied):
-    """The error of the launch is the one that is raised, and noted: nothing else in the lakehouse tells of it."""
-    context, table, log = without_spark()
-    with pytest.raises(ZeroDivisionError), _noted(context, table, Launch("run", "run"), LaunchReport([])):
-        raise ZeroDivisionError
-    assert len(log.said) == 1
-    assert [type(error) for error in nothing_else_is_copied] == [ZeroDivisionError]

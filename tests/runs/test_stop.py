@@ -94,26 +94,6 @@ def test_one_that_waits_is_taken_away(lake, sent):
     assert sent == []
 
 
-def test_what_waits_is_taken_away_before_any_other_is_waited_for(lake, monkeypatch):
-    """A run may begin, or end, while those before it are stopped: what it is by then counts, and none begins meanwhile."""
-    waiting = a_run(lake, ORDERS, dg.DagsterRunStatus.NOT_STARTED, {})
-    ending, under_way = (a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED) for _ in range(2))
-    seen: list[dg.DagsterRunStatus] = []
-
-    def interrupted(_: int, number: int) -> None:
-        if not number:  # nothing is sent: only asked whether it may be
-            return
-        seen.append(status_of(lake, waiting))
-        lake.instance.report_run_failed(ending)
-
-    monkeypatch.setattr(stop.os, "kill", interrupted)
-    told = {one.launch_id: (one.ended, one.said) for one in stopped(lake)}
-    assert seen == [dg.DagsterRunStatus.CANCELED]
-    assert told[waiting.run_id] == (True, "It had not begun.")
-    assert told[ending.run_id] == (True, "It ended by itself.")
-    assert told[under_way.run_id][0] is False
-
-
 def test_one_in_a_process_of_this_machine_is_interrupted(lake, sent):
     """As by Ctrl-C, and Dagster knows that it was asked for; if it takes longer than was waited, that is said."""
     run = a_run(lake, ORDERS, dg.DagsterRunStatus.STARTED)
@@ -166,17 +146,3 @@ def test_requested_backfill_is_canceled(lake):
     assert one.said == "It is canceled and starts no more runs of bronze/orders, silver/daily_totals."
     assert lake.instance.get_backfill(mine).status is BulkActionStatus.CANCELING
     assert lake.instance.get_backfill(other).status is BulkActionStatus.REQUESTED
-
-
-def test_run_of_a_canceled_backfill_is_stopped_too(lake, monkeypatch):
-    """The daemon may have been about to queue a run of it: that one is taken from the queue as well."""
-    backfill_id, late = requested(lake.instance, key_of(ORDERS)), []
-    update = lake.instance.update_backfill
-
-    def cancel(backfill: object) -> None:
-        update(backfill)
-        late.append(a_run(lake, ORDERS, dg.DagsterRunStatus.NOT_STARTED, {"dagster/backfill": backfill_id}))
-
-    monkeypatch.setattr(lake.instance, "update_backfill", cancel)
-    assert [one.launch_id for one in stopped(lake)] == [backfill_id, late[0].run_id]
-    assert status_of(lake, late[0]) == dg.DagsterRunStatus.CANCELED

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 STOPPED_TWICE = """
 import os, signal, threading, time
 from types import SimpleNamespace
@@ -39,6 +41,7 @@ def test_whoever_stops_twice_does_not_leave_spark_at_work():
     assert done.stdout == "STOPPED [True] []\n", done.stderr
 
 
+@pytest.mark.prove
 def test_a_save_that_goes_on_is_told():
     """After the time that a stop may take it may still be published; nobody is told that it is not."""
     hurried = STOPPED_TWICE.replace(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from datetime import timedelta
 from typing import Any
 
 import dagster as dg
@@ -13,14 +11,13 @@ from dagster._core.execution.backfill import BulkActionStatus
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.runs import table_runs
-from backfill_assets.runs.killed import RUN, process_tags
+from backfill_assets.runs.killed import RUN
 from backfill_assets.runs.run_tags import launch_job_name
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import (
     WHOLE_JOB,
     is_launch_of,
     newest_launches,
-    still_running,
     under_way,
 )
 from tests.support.fakes import ORDERS, spec_with
@@ -151,15 +148,3 @@ def test_a_launch_is_found_behind_the_runs_of_a_schedule(monkeypatch: pytest.Mon
         for _ in range(9):
             instance.create_run_for_job(other, status=dg.DagsterRunStatus.SUCCESS)
         assert newest() == (launched.run_id, "succeeded"), "whatever job the newest is of"
-
-
-def test_a_run_that_looks_blocks_no_schedule_for_ever(monkeypatch: pytest.MonkeyPatch):
-    """One that was killed where nobody can tell, in another container, goes on by its status: after half a day it does not."""
-    job = definitions().resolve_job_def("alone")
-    with dg.DagsterInstance.ephemeral() as instance:
-        run = instance.create_run_for_job(job, status=dg.DagsterRunStatus.STARTED)
-        assert still_running(instance, "alone") == run.run_id
-        monkeypatch.setattr(table_runs, "_AT_MOST", timedelta(0))  # as if it were so long ago
-        assert still_running(instance, "alone") is None
-        instance.add_run_tags(run.run_id, process_tags(run.run_id, os.getpid()))
-        assert still_running(instance, "alone") == run.run_id, "its process lives, and works off what has landed"
