@@ -16,10 +16,7 @@ from backfill_assets.assets.event_log import BatchingSqliteEventLogStorage
 from tests.assets.test_event_log import DAYS, FIRST, LAST, history, rows_of
 
 VERDICTS = {
-    "planned": ([FIRST, LAST], [(FIRST, True, 7), (LAST, False, None)]),
     "planned, and given twice": ([FIRST, LAST], [(FIRST, False, None), (FIRST, True, 7), (LAST, True, None)]),
-    "not planned": ([], [(FIRST, True, 7), (LAST, False, None), (FIRST, False, None)]),
-    "of the whole table": ([None], [(None, True, None)]),
     "some of each": ([LAST, None], [(FIRST, True, None), (LAST, True, 7), (None, False, None)]),
 }
 

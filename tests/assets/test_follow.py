@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -85,31 +84,13 @@ def test_it_waits_until_nothing_is_launched(instance: dg.DagsterInstance, table:
     assert office.asked() == [(DAYS[0], DAYS[1])]
 
 
-@pytest.mark.parametrize("table", [ORDERS, TOTALS])
-def test_requested_backfill_holds_following(instance: dg.DagsterInstance, table: str):
-    """Whether it is of the table or of its input, it will publish more."""
+def test_requested_backfill_holds_following(instance: dg.DagsterInstance):
+    """It will publish more."""
     office = Office(instance)
     office.tick()
-    backfill_id = requested(instance, key_of(table))
+    backfill_id = requested(instance, key_of(ORDERS))
     office.published(DAYS[0])
     assert office.tick() == f"1 partitions wait for backfill {backfill_id}."
-
-
-def test_an_event_that_is_seen_after_newer_ones_is_followed(instance: dg.DagsterInstance):
-    """PostgreSQL numbers what it has not committed yet: a look meanwhile, while its run goes on, passes over it."""
-    office = Office(instance)
-    run = office.tick() and office.launching(ORDERS)
-    with sqlite3.connect(f"{instance.root_directory}/history/runs/index.db") as events:
-        office.published(DAYS[0], DAYS[1])
-        columns = "id, run_id, event, dagster_event_type, timestamp, step_key, asset_key, partition"
-        (row,) = events.execute(f"SELECT {columns} FROM event_logs ORDER BY id DESC LIMIT 1 OFFSET 1")
-        events.execute("DELETE FROM event_logs WHERE id = ?", row[:1])
-        events.commit()
-        assert office.tick() == f"1 partitions wait for run {run.run_id}."
-        events.execute(f"INSERT INTO event_logs ({columns}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
-    instance.report_run_canceled(run)
-    assert office.asked() == [(DAYS[0], DAYS[1])]
-    assert office.tick() == "Nothing is new."
 
 
 def later(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:

@@ -79,6 +79,7 @@ def test_writing_what_landed_is_a_materialization(lake):
     assert (later["batches"], later["last_batch_at"]) == (0, metadata["last_batch_at"]), "that is no younger batch"
 
 
+@pytest.mark.prove
 def test_a_run_that_writes_is_signed_by_its_process(lake):
     """Else nobody could tell that it was killed, and the schedule would wait for it for ever."""
     assert write(lake).run.tags[runs.PID] == str(os.getpid())

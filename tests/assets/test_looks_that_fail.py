@@ -56,15 +56,6 @@ def watched(lake: Lake, monkeypatch: pytest.MonkeyPatch, error: Exception) -> tu
 
 
 @pytest.mark.prove
-def test_a_table_whose_files_cannot_be_read_spoils_no_other(
-    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
-):
-    """Whatever a storage says of one: its own check fails, in words, and the others are looked at."""
-    _, found = watched(new_lake(tmp_path), monkeypatch, OSError("Input/output error"))
-    assert "`bronze/orders` could not be looked at: Input/output error. Nothing was changed." in str(found.description)
-
-
-@pytest.mark.prove
 def test_an_error_that_nobody_foresaw_spoils_no_other_table(
     tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
 ):

@@ -30,6 +30,7 @@ def test_the_same_flow_does_not_run_twice_at_once(tmp_path: Path):
     assert not lake.path().exists()
 
 
+@pytest.mark.prove
 def test_a_reset_of_all_flows_resets_all_or_none(tmp_path: Path):
     """One of them runs just now: what it says, that nothing was written, is so."""
     lake = with_days(tmp_path, *DAYS)
@@ -44,6 +45,7 @@ def test_a_reset_of_all_flows_resets_all_or_none(tmp_path: Path):
     assert version(lake) == before
 
 
+@pytest.mark.prove
 def test_what_a_killed_run_published_last_is_recorded_though_nothing_is_left(tmp_path: Path):
     """Between its last commit and its last event it was killed: the flow is done, and Dagster hears of it all the same."""
     lake = with_days(tmp_path, *DAYS)

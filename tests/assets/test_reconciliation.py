@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -14,7 +13,6 @@ import pyarrow as pa
 import pytest
 
 from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
-from backfill_assets.lake.receipts_table import ReceiptsTable
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, key_of, new_lake
 from tests.support.shop import SCHEMA, folder_of, orders
 
@@ -30,15 +28,9 @@ class Watched:
 
     Args:
         planned: Rows that Dagster's history had of these checks before the first of them was evaluated.
-        read: How often each table's receipts were read when all was mended.
-        outgrown: With a column in the spec that the table has not: a comparison, and the table-wide checks.
         gone: While the folder of the files was not there.
         shortened: While the files of the newest day were not there, and its folder was.
-        emptied: While the folder of the files was there, and had no file.
-        other_code: With a spec that decides otherwise which row of a key wins.
         outside: With rows of somebody else in a day before the table's start: a comparison, and the table-wide checks.
-        moved: With a start after the first day that was published: a comparison, and the table-wide checks.
-        input_gone: While the table was not there of which another one is made, which is published.
     """
 
     lake: Lake
@@ -47,42 +39,22 @@ class Watched:
     open: Ran
     failing_since: datetime
     mended: Ran
-    read: Counter[str]
-    outgrown: tuple[Ran, Ran]
     gone: Ran
     shortened: Ran
-    emptied: Ran
-    other_code: Ran
     outside: tuple[Ran, Ran]
-    moved: tuple[Ran, Ran]
-    input_gone: Ran
 
 
-def without_source(lake: Lake) -> tuple[Ran, Ran, Ran]:
-    """What is seen without the source's folder, with an empty one, and without the newest day's file; then all is back."""
+def without_source(lake: Lake) -> tuple[Ran, Ran]:
+    """What is seen without the source's folder, and without the newest day's file; then all is back."""
     landing = lake.root / "landing/orders"
     landing.rename(landing.with_name("elsewhere"))
     gone = lake.watch()
-    landing.mkdir()
-    emptied = lake.watch()
-    landing.rmdir()
     landing.with_name("elsewhere").rename(landing)
     (newest,) = folder_of(landing, DAY_5).iterdir()
     newest.rename(lake.root / "kept")
     shortened = lake.watch()
     (lake.root / "kept").rename(newest)
-    return gone, emptied, shortened
-
-
-def without_input(lake: Lake) -> Ran:
-    """What is seen while a table that others are made of is not there, with its receipts; then it is back."""
-    receipts = lake.path().with_name("orders_receipts")
-    lake.path().rename(lake.root / "kept")
-    receipts.rename(lake.root / "kept_receipts")
-    input_gone = lake.watch()
-    (lake.root / "kept").rename(lake.path())
-    (lake.root / "kept_receipts").rename(receipts)
-    return input_gone
+    return gone, shortened
 
 
 @pytest.fixture(scope="module")
@@ -105,33 +77,14 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
 
     lake.export(DAY_2, orders(DAY_2))
     lake.launch(DAY_1, DAY_5, only="MISSING")
-    read: Counter[str] = Counter()
-    with pytest.MonkeyPatch.context() as patch:
-        every = ReceiptsTable.all
-        patch.setattr(ReceiptsTable, "all", lambda receipts: read.update([receipts.table]) or every(receipts))
-        mended = lake.watch()
+    mended = lake.watch()
 
-    lake.changes = {"columns": {**lake.spec.model_dump(exclude_unset=True)["columns"], "channel": "string"}}
-    outgrown = lake.reconcile(DAY_1), lake.watch()
-    lake.changes = {}
-
-    gone, emptied, shortened = without_source(lake)
-
-    lake.changes = {"latest_wins_by": ["amount"]}
-    other_code = lake.watch()
-    lake.changes = {}
+    gone, shortened = without_source(lake)
 
     stray = pa.Table.from_pylist([{**orders("2023-12-31", 1)[0], "dt": date(2023, 12, 31)}], schema=WITH_DAY)
     deltalake.write_deltalake(str(lake.path()), stray, mode="append")
     outside = lake.reconcile(DAY_1), lake.watch()
     deltalake.DeltaTable(str(lake.path())).delete("dt = '2023-12-31'")
-
-    lake.changes = {"start": DAY_2}
-    moved = lake.reconcile(DAY_2), lake.watch()
-    lake.changes = {}
-
-    lake.launch(DAY_1, DAY_5, tables=(TOTALS,))
-    input_gone = without_input(lake)
     return Watched(
         lake=lake,
         planned=planned,
@@ -139,15 +92,9 @@ def watched(tmp_path_factory: pytest.TempPathFactory, spark: Any) -> Watched:
         open=found,
         failing_since=failing_since,
         mended=mended,
-        read=read,
-        outgrown=outgrown,
         gone=gone,
         shortened=shortened,
-        emptied=emptied,
-        other_code=other_code,
         outside=outside,
-        moved=moved,
-        input_gone=input_gone,
     )
 
 
@@ -208,20 +155,6 @@ def test_what_was_put_right_is_reconciled_again(watched: Watched):
     assert found.description == "All 5 partitions are reconciled."
 
 
-def test_receipts_are_read_once_in_a_look(watched: Watched):
-    """Once for the table itself, and once more of an input, for what is made of it: with many commits each read is long."""
-    assert watched.read == {ORDERS: 2, TOTALS: 1}
-
-
-def test_a_table_that_differs_from_its_spec_says_so(watched: Watched):
-    """A column of the spec that the table has not is named, with what to do; nothing is read, and nothing is green."""
-    compared, found = watched.outgrown
-    for said in (compared.failure, evaluation_of(found).description):
-        assert "differs from its spec: `channel` is missing" in str(said)
-        assert "`backfill-assets schema bronze/orders` shows what differs" in str(said)
-    assert not evaluation_of(found).passed
-
-
 def test_a_source_that_is_gone_is_not_green(watched: Watched):
     """What was published cannot be held against a source that is not there: the check fails and says so."""
     found = evaluation_of(watched.gone)
@@ -229,30 +162,15 @@ def test_a_source_that_is_gone_is_not_green(watched: Watched):
     assert "is not there, or cannot be listed" in str(found.description)
 
 
-@pytest.mark.parametrize(
-    ("when", "table", "lost"),
-    [("shortened", ORDERS, 1), ("emptied", ORDERS, 5), ("input_gone", TOTALS, 5)],
-)
-def test_what_a_source_has_lost_is_not_green(watched: Watched, when: str, table: str, lost: int):
+def test_what_a_source_has_lost_is_not_green(watched: Watched):
     """Partitions that are published and that the source has no more are named, though it is complete for none of them."""
-    found = evaluation_of(getattr(watched, when), table)
+    found = evaluation_of(watched.shortened)
     assert not found.passed
-    assert (found.metadata["unreconciled"].value, found.metadata["partitions"].value) == (lost, 5)
+    assert (found.metadata["unreconciled"].value, found.metadata["partitions"].value) == (1, 5)
     which = rows_of(str(found.metadata["which"].value))
-    assert {day: why for day, why, _ in which} == dict.fromkeys(
-        (DAY_1, DAY_2, DAY_3, DAY_4, DAY_5)[-lost:], "published, and its source has it no more"
-    )
+    assert {day: why for day, why, _ in which} == {DAY_5: "published, and its source has it no more"}
     for _, _, since in which:
         assert abs(since - watched.failing_since) < timedelta(minutes=5), "it was there when it was published"
-
-
-def test_what_other_code_published_is_not_green(watched: Watched):
-    """After the spec was changed every partition is open until it is launched again, though each equalled its source."""
-    found = evaluation_of(watched.other_code)
-    assert not found.passed
-    assert found.metadata["unreconciled"].value == 5
-    which = {why for _, why, _ in rows_of(str(found.metadata["which"].value))}
-    assert which == {"it was published before the spec, or the transform, was changed"}
 
 
 def test_rows_that_lie_in_no_partition_are_named(watched: Watched):
@@ -266,14 +184,6 @@ def test_rows_that_lie_in_no_partition_are_named(watched: Watched):
     assert compared.evaluations()["None"].description == says
     assert not evaluation_of(found).passed
     assert evaluation_of(found).description == f"All 5 partitions are reconciled. {says}"
-
-
-def test_rows_before_a_moved_start_are_named(watched: Watched):
-    """We published them ourselves, and now no check compares them."""
-    compared, found = watched.moved
-    assert compared.verdicts() == {DAY_2: True, "None": False}
-    assert not evaluation_of(found).passed
-    assert "lie in values that are no partition of it: `2024-01-01`" in str(evaluation_of(found).description)
 
 
 def test_a_derived_table_lacks_what_its_input_has(watched: Watched):

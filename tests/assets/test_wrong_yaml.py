@@ -19,34 +19,13 @@ from tests.assets.projects import ORDERS, TOTALS, TRANSFORM, Project, asset_of, 
             "event_time: ordered_at", "event_time: order_at", 9,
             "event_time: there is no column `order_at`; did you mean `ordered_at`?", id="event time is no column",
         ),
-        pytest.param(
-            "event_time: ordered_at", "event_time: amount", 9,
-            "event_time: `amount` is a `decimal(18,2)`; it must be a `timestamp` or a `date`", id="event time is no time",
-        ),
-        pytest.param(
-            "key_columns: [order_id]", "key_columns: [orderid]", 8,
-            "key_columns: there is no column `orderid`; did you mean `order_id`?", id="key is no column",
-        ),
-        pytest.param(
-            "grain: daily\n  start: 2024-01-01", "grain: monthly\n  start: 2024-01-15", 11,
-            "start: `2024-01-15` is not the first day of a monthly partition; the one that holds it starts on `2024-01-01`",
-            id="start is not on the grain",
-        ),
-        pytest.param(
-            "grain: daily", "grain: daily\n  time_zone: Europe/Berlni", 11,
-            "time_zone: there is no time zone `Europe/Berlni`; did you mean `Europe/Berlin`?", id="unknown zone",
-        ),
         pytest.param("grain: daily", "grain: yearly", 10, "grain: Input should be 'hourly', 'daily', 'weekly' or 'monthly', got `yearly`", id="unknown grain"),
         pytest.param("  start: 2024-01-01\n", "", 2, "start: is required", id="missing field"),
         pytest.param("  grain: daily", "  graim: daily", 10, "graim: there is no such field; did you mean `grain`?", id="unknown field"),
-        pytest.param("    format: parquet", "    format: parquet\n    layuot: hive", 16, "source.layuot: there is no such field; did you mean `layout`?", id="unknown field below"),
         pytest.param(
             "format: parquet", "format: avro", 15, "source.format: Input should be 'parquet', 'json' or 'csv', got `avro`", id="unknown format"),
         pytest.param("kind: files", "kind: kafka", 13, "source.kind: there is no kind of source `kafka`; there are `files`, `jdbc`, `delta`, `version`", id="unknown kind"),
-        pytest.param("grain: daily", "once: {years: [2024, 20x4]}\n  grain: daily", 10, "once.years: `20x4` is not a year: write four digits each", id="a year that is none"),
-        pytest.param("grain: daily", "once: {years: [2023]}\n  grain: daily", 10, "once.years: `orders_2023` (2023-01-01...2023-12-31) begins before the table's start", id="a year before the start"),
         pytest.param("grain: daily", "live: {path: ./orders, starts: 2024-02-01, late: keep}\n  grain: daily", 10, "live.path: the folder `./orders` is `orders`, which is `source.path` of `bronze/orders`", id="a stream of its own history"),
-        pytest.param("grain: daily", "once: {year: [2024]}\n  grain: daily", 10, "once.year: there is no such field; did you mean `years`?", id="unknown field of once"),
         pytest.param("key: bronze/orders", "key: orders", 3, "key: `orders`: a key is `layer/name`, both of small letters, digits and `_`, for example `bronze/orders`", id="key without a layer"),
     ],
 )  # fmt: skip
@@ -59,11 +38,9 @@ def test_a_wrong_field_is_named(project: Project, old: str, new: str, line: int,
     assert len(problems) == (2 if "graim" in new else 1), problems  # a misspelt field is also a missing one
 
 
-@pytest.mark.parametrize(
-    "template", ["{{ env.NO_SUCH_BUCKET }}", "s3://{{ env.NO_SUCH_BUCKET }}/orders", "{{ env('NO_SUCH_BUCKET') }}"]
-)
-def test_an_unset_variable_is_named(project: Project, template: str):
+def test_an_unset_variable_is_named(project: Project):
     """A template whose variable is not set is refused by its name; the text `None` never takes its place."""
+    template = "s3://{{ env.NO_SUCH_BUCKET }}/orders"
     project.write("defs/orders/defs.yaml", changed(ORDERS, "path: orders", f'path: "{template}"'))
     (problem,) = project.refused()
     assert problem.startswith(f"{project.package}/defs/orders/defs.yaml:14: source.path: {template}: ")
@@ -102,13 +79,9 @@ def test_a_secret_in_the_wrong_field_is_not_shown(project: Project, monkeypatch:
     ("old", "new", "line", "said"),
     [
         ("  grain: daily\n", "  grain: daily\n  grain: monthly\n", 11, "grain: stands twice, in line 10 too"),
-        (
-            "    amount: decimal(18,2)\n", "    amount: double\n    amount: decimal(18,2)\n", 8,
-            "columns.amount: stands twice, in line 7 too",
-        ),
         ("attributes:\n", "type: backfill_assets.LakehouseTable\nattributes:\n", 3, "type: stands twice, in line 1 too"),
     ],
-    ids=["a field", "a column", "around the table"],
+    ids=["a field", "around the table"],
 )  # fmt: skip
 def test_a_field_that_stands_twice(project: Project, old: str, new: str, line: int, said: str):
     """A parser would take the last of them, and whoever reads the file from its top another one."""
@@ -186,7 +159,6 @@ def test_an_input_in_another_zone(project: Project):
     [
         pytest.param(".transform.total", "source.transform: `.transform.total`: `{package}.defs.totals.transform` defines no function `total`; it has totals", id="no such function"),
         pytest.param(".transfrom.totals", "source.transform: `.transfrom.totals`: there is no module `{package}.defs.totals.transfrom`", id="no such module"),
-        pytest.param("no_such_package.totals", "source.transform: `no_such_package.totals`: there is no module `no_such_package`", id="no such package"),
     ],
 )  # fmt: skip
 def test_a_transform_that_does_not_exist(project: Project, transform: str, message: str):
@@ -215,8 +187,6 @@ def test_a_transform_that_is_no_python(project: Project):
     [
         pytest.param(TOTALS, "[bronze/orders]", "[{table: bronze/orders, startoffset: -1}]", "source.tables.0.startoffset: there is no such field; did you mean `start_offset`?", id="of an input"),
         pytest.param(ORDERS, "grain: daily", "changes: {captur: shop}\n  grain: daily", "changes.captur: there is no such field; did you mean `capture`?", id="of changes"),
-        pytest.param(ORDERS, "grain: daily", "version_of: {tabel: bronze/o}\n  grain: daily", "version_of.tabel: there is no such field; did you mean `table`?", id="of a version"),
-        pytest.param(ORDERS, "grain: daily", "pace: {off_peak: {corn: x, hours: 8}}\n  grain: daily", "pace.off_peak.corn: there is no such field; did you mean `cron`?", id="of off-peak hours"),
     ],
 )  # fmt: skip
 def test_a_misspelt_field_further_down(project: Project, table: str, old: str, new: str, said: str):
