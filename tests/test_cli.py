@@ -27,9 +27,7 @@ COMMANDS = [
     ["json-schema"],
     ["init"],
     ["demo"],
-    ["demo", "data"],
     ["demo", "events"],
-    ["demo", "collision"],
 ]
 
 
@@ -262,7 +260,7 @@ def test_a_demo_on_another_storage_is_refused(tmp_path, monkeypatch, root):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("LAKEHOUSE_ROOT", root)
-    result = CliRunner().invoke(main, ["demo", "data"])
+    result = CliRunner().invoke(main, ["demo"])
     assert result.exit_code == 2
     assert "makes its data in a local folder" in result.stderr
 

@@ -22,8 +22,12 @@ def unexplained(text: str) -> list[str]:
 
 
 def test_every_ignored_rule_has_its_reason():
-    """In the package, its tests and its benchmarks: which rule, and in brackets why."""
-    files = [file for folder in ("backfill_assets", "tests", "benchmarks") for file in (ROOT / folder).rglob("*.py")]
+    """In the package, its tests, its benchmarks and examples: which rule, and in brackets why."""
+    files = [
+        file
+        for folder in ("backfill_assets", "tests", "benchmarks", "examples")
+        for file in (ROOT / folder).rglob("*.py")
+    ]
     found = {str(file.relative_to(ROOT)): wrong for file in files if (wrong := unexplained(file.read_text()))}
     assert found == {}
 

@@ -35,20 +35,6 @@ def demo(context: click.Context, *, orders_per_day: int, days: int, seed: int) -
 
 
 @demo.command()
-@click.pass_context
-def data(context: click.Context) -> None:
-    """Only make the data: the old system's export in `landing/orders`, registrations in `landing/registrations`."""
-    with one_message_for_an_error():
-        from backfill_assets.demo.registrations import make_registrations
-        from backfill_assets.demo.story import make_data
-
-        console = new_console()
-        context.obj.make_room_for_data()
-        make_data(context.obj, console)
-        make_registrations(context.obj.registrations, context.obj.seed, console)
-
-
-@demo.command()
 @click.option("--rate", default=20.0, show_default=True, help="Events per second.")
 @click.option("--seconds", type=float, help="How long. Default: until stopped.")
 @click.pass_context
@@ -125,41 +111,6 @@ def version(context: click.Context) -> None:
         _end_as_by_ctrl_c()
         shop = context.obj
         sys.exit(tell(shop.root, new_console(), orders_per_day=shop.orders_per_day, seed=shop.seed))
-
-
-@demo.command()
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the story.")
-@click.pass_context
-def collision(context: click.Context, *, as_json: bool) -> None:
-    """Do what people do to a table that a stream writes, count the rows that are wrong, and do the same safely.
-
-    A week of the shop's orders, about 300 a day, and four hazards. Each is run on Spark and Delta as it happens to
-    people, then with this project's parts on the same data, and each row is compared with what really happened:
-
-    \b
-      collision    a backfill and a stream write the same days: twice, lost, old
-      retry        an appending job dies half-way and is started again
-      overwhelmed  a query for each day at once, at a source that serves four
-      boundary     history ends, and the stream begins, at two instants
-
-    The tables stay in `collision` below LAKEHOUSE_ROOT, so that you can look at them; each run deletes that folder
-    first. Takes a minute or two. `--seed` of `demo` makes another week; its other options do not matter here.
-
-    \b
-    Exit code:  0  every hazard left wrong rows, and the safe way none
-                1  one of them did not
-                2  it could not be run
-
-    \b
-    Examples:
-      backfill-assets demo collision
-      backfill-assets demo --seed 7 collision --json
-    """
-    with one_message_for_an_error():
-        from backfill_assets.demo.collision import show
-
-        shop = context.obj
-        sys.exit(show(shop.root / "collision", shop.seed, new_console(stderr=as_json), as_json=as_json))
 
 
 @contextmanager

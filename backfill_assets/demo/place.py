@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
 from typing import Self
@@ -98,32 +98,9 @@ class Shop:
         return None if end < first else f"{first}...{end.replace(day=1)}"
 
     @property
-    def registrations(self) -> Path:
-        return self.root / "landing" / "registrations"
-
-    @property
-    def data(self) -> Belongings:
-        """What is made without a launch."""
-        return Belongings(self.root, "landing/.demo", (self.export, self.away))
-
-    @property
     def belongings(self) -> Belongings:
-        return replace(self.data, tables=tuple(self.root / "tables" / key for key in TABLES))
-
-    @property
-    def registrations_data(self) -> Belongings:
-        return Belongings(self.root, "landing/.demo-registrations", (self.registrations,))
-
-    def make_room_for_data(self) -> None:
-        """Refuse to write an export or registrations over somebody's own.
-
-        Raises:
-            ConfigurationError: There is something that the demo has not made.
-        """
-        self.data.refuse_others()
-        self.registrations_data.refuse_others()
-        self.data.claim()
-        self.registrations_data.claim()
+        tables = tuple(self.root / "tables" / key for key in TABLES)
+        return Belongings(self.root, "landing/.demo", (self.export, self.away), tables)
 
     def make_room(self) -> None:
         """Refuse to write over somebody's own; bring back what a story that was killed has put away.

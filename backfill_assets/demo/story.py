@@ -280,6 +280,6 @@ def _next_steps(shop: Shop) -> list[tuple[str, str]]:
         (f"""dg launch --assets 'key:"bronze/orders"' --partition-range {shop.last_month}""", "one month again"),
         (f"backfill-assets reconcile bronze/orders --partition-range {shop.last_month}", "prove it"),
         ("backfill-assets fence bronze/orders", "where history ends and the stream begins"),
-        ("backfill-assets demo collision", "what happens without a fence, and with one"),
+        ("python -m examples.hazards", "what happens without a fence, and with one"),
         ("backfill-assets demo database", "a table that follows a database"),
     ]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 from backfill_assets.cli import main
 from backfill_assets.demo.belongings import Belongings
-from backfill_assets.demo.place import MIN_DAYS, TABLES, Shop
+from backfill_assets.demo.place import TABLES
 from backfill_assets.errors import ConfigurationError
 from tests.demo.made import made
 
@@ -44,36 +44,24 @@ def test_a_table_that_somebody_made_after_a_demo_is_not_the_demos(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("command", "name"),
+    "name",
     [
-        *[([], f"tables/{key}/diary.txt") for key in TABLES],
-        ([], "landing/orders/2024/diary.txt"),
-        ([], "landing/orders.away/diary.txt"),
-        (["data"], "landing/orders/2024/diary.txt"),
-        (["data"], "landing/registrations/diary.txt"),
+        *[f"tables/{key}/diary.txt" for key in TABLES],
+        "landing/orders/2024/diary.txt",
+        "landing/orders.away/diary.txt",
     ],
 )
-def test_no_story_begins_over_what_somebody_else_has(tmp_path: Path, monkeypatch, command: list[str], name: str):
+def test_no_story_begins_over_what_somebody_else_has(tmp_path: Path, monkeypatch, name: str):
     """The exit code is 2, and nothing is written."""
     root = tmp_path / "lakehouse"
     (root / name).parent.mkdir(parents=True)
     (root / name).write_text("mine")
     monkeypatch.setenv("LAKEHOUSE_ROOT", str(root))
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    ran = CliRunner().invoke(main, ["demo", *command])
+    ran = CliRunner().invoke(main, ["demo"])
     assert ran.exit_code == 2
     assert "is there already, and this demo did not make it" in ran.stderr
     assert [path for path in root.rglob("*") if path.is_file()] == [root / name]
-
-
-def test_registrations_that_somebody_else_has_are_not_written_over_after_a_story(tmp_path: Path):
-    """The story makes none, and so its marker says nothing of them."""
-    shop = Shop(tmp_path, 10, MIN_DAYS, 7)
-    shop.registrations.mkdir(parents=True)
-    (shop.registrations / "diary.txt").touch()
-    shop.make_room()
-    with pytest.raises(ConfigurationError, match=r"registrations`: that is there already"):
-        shop.make_room_for_data()
 
 
 def test_what_cannot_be_told_is_somebody_elses(tmp_path: Path):

@@ -23,7 +23,11 @@ from backfill_assets.core.live.fence_moves import Move, move_fence
 from backfill_assets.core.live.ports import Effects
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.demo.hazards.shop import (
+from backfill_assets.lake.table import LakeTable
+from backfill_assets.live.live_table import LiveTable
+from backfill_assets.live.writer import BatchReport, LiveWriter
+from backfill_assets.sources.files.source import FilesSource
+from examples.hazards.shop import (
     COLUMNS,
     FIRST_DAY,
     LAST_DAY,
@@ -35,10 +39,6 @@ from backfill_assets.demo.hazards.shop import (
     lines_of,
     wrong_rows,
 )
-from backfill_assets.lake.table import LakeTable
-from backfill_assets.live.live_table import LiveTable
-from backfill_assets.live.writer import BatchReport, LiveWriter
-from backfill_assets.sources.files.source import FilesSource
 
 DDL = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
 PATIENCE_SECONDS = 90

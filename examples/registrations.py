@@ -7,12 +7,13 @@ days are written with it.
 from __future__ import annotations
 
 import json
+import os
 import random
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
+from backfill_assets.demo.belongings import Belongings
 
 FILE_NAME = "registrations.json"
 FIRST_DAY, LAST_DAY = date(2022, 1, 1), date(2024, 12, 31)
@@ -72,9 +73,16 @@ def write_registrations(folder: Path, *, first_day: date = FIRST_DAY, last_day: 
     return rows
 
 
-def make_registrations(folder: Path, seed: int, console: Console) -> None:
-    """Write three years of registrations, and say so."""
-    rows = write_registrations(folder, seed=seed)
-    console.print(
-        f"   {rows:,} registrations in {(LAST_DAY - FIRST_DAY).days + 1:,} daily files, in {folder}", highlight=False
-    )
+def main() -> None:
+    """Write three years of registrations below `LAKEHOUSE_ROOT`, over those that an earlier call has made."""
+    root = Path(os.environ.get("LAKEHOUSE_ROOT") or ".lakehouse")
+    folder = root / "landing" / "registrations"
+    made = Belongings(root, "landing/.demo-registrations", (folder,))
+    made.refuse_others()
+    made.claim()
+    rows = write_registrations(folder, seed=2023)
+    print(f"{rows:,} registrations in {(LAST_DAY - FIRST_DAY).days + 1:,} daily files, in {folder}")
+
+
+if __name__ == "__main__":
+    main()

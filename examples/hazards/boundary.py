@@ -10,9 +10,9 @@ from zoneinfo import ZoneInfo
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.demo.hazards.scene import Case, SafeTable, Scene, days_published
-from backfill_assets.demo.hazards.shop import FIRST_DAY, NOW, STREAM_BEGAN, Order, Shop, write_export
 from backfill_assets.errors import NaiveInstantError
+from examples.hazards.scene import Case, SafeTable, Scene, days_published
+from examples.hazards.shop import FIRST_DAY, NOW, STREAM_BEGAN, Order, Shop, write_export
 
 NEW_YORK = ZoneInfo("America/New_York")
 

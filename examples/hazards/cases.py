@@ -11,12 +11,12 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from backfill_assets.demo.hazards import boundary, overwhelmed, retry, two_writers
-from backfill_assets.demo.hazards.scene import Case
-from backfill_assets.demo.hazards.shop import Shop
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.spark import session
 from backfill_assets.spark.settings import settings_from_environment
+from examples.hazards import boundary, overwhelmed, retry, two_writers
+from examples.hazards.scene import Case
+from examples.hazards.shop import Shop
 
 CORES = 2
 """What Spark may use here, whatever the machine has: it is also the most readers that a source gets."""

@@ -1,4 +1,4 @@
-"""`backfill-assets demo collision`: each hazard leaves wrong rows as people do it, and none the safe way."""
+"""`python -m examples.hazards`: each hazard leaves wrong rows as people do it, and none the safe way."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ import deltalake
 import pytest
 from click.testing import CliRunner
 
-from backfill_assets.cli import main
-from backfill_assets.demo import collision
-from backfill_assets.demo.hazards.shop import NOW, Shop, Wrong, wrong_rows
+from examples.hazards import __main__ as story
+from examples.hazards.shop import NOW, Shop, Wrong, wrong_rows
 
 SEED = 2023
+CLONE = Path(__file__).parents[2]
 AS_PEOPLE_DO_IT = {
     "collision": {"append": {"extra"}, "overwrite_first": {"extra"}, "overwrite_last": {"lost", "old"}},
     "retry": {"append_again": {"extra"}},
@@ -31,17 +31,12 @@ AS_PEOPLE_DO_IT = {
 
 @pytest.fixture(scope="module")
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, subprocess.CompletedProcess[str]]:
-    """The command, in a process of its own, below a root of its own."""
-    root = tmp_path_factory.mktemp("shop")
-    environment = {
-        **os.environ,
-        "LAKEHOUSE_ROOT": str(root / "lake"),
-        "DAGSTER_HOME": str(root / "home"),
-        "SPARK_DRIVER_MEMORY": "1g",
-    }
-    command = [sys.executable, "-m", "backfill_assets.cli", "demo", "--seed", str(SEED), "collision", "--json"]
-    done = subprocess.run(command, cwd=root, env=environment, capture_output=True, text=True, check=False, timeout=600)
-    return root / "lake" / "collision", done
+    """The command, in a process of its own, in a folder of its own."""
+    folder = tmp_path_factory.mktemp("shop") / "hazards"
+    environment = {**os.environ, "SPARK_DRIVER_MEMORY": "1g"}
+    command = [sys.executable, "-m", "examples.hazards", "--seed", str(SEED), "--json", str(folder)]
+    done = subprocess.run(command, cwd=CLONE, env=environment, capture_output=True, text=True, check=False, timeout=600)
+    return folder, done
 
 
 @pytest.fixture(scope="module")
@@ -142,31 +137,26 @@ def test_a_hazard_that_does_no_harm_is_a_failure(tmp_path: Path, monkeypatch: py
         ("published", "left_out", "folded", "committed", "chunks", "days", "refused", "peak", "served_at_most"), 4
     )
     as_it_should = [
-        collision.Result(hazard.name, case, right if case == "safe" else wrong, facts)
-        for hazard in collision.HAZARDS
+        story.Result(hazard.name, case, right if case == "safe" else wrong, facts)
+        for hazard in story.HAZARDS
         for case in (*hazard.cases, "safe")
     ]
 
-    def exit_code(results: list[collision.Result], *flags: str) -> int:
-        monkeypatch.setattr(collision, "_results", lambda *_: iter(results))
-        return CliRunner().invoke(main, ["demo", "collision", *flags]).exit_code
+    def exit_code(results: list[story.Result], *flags: str) -> int:
+        monkeypatch.setattr(story, "_results", lambda *_: iter(results))
+        return CliRunner().invoke(story.hazards, [str(tmp_path / "hazards"), *flags]).exit_code
 
-    monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path / "lake"))
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
     assert (exit_code(as_it_should), exit_code(as_it_should, "--json")) == (0, 0)
     assert exit_code(as_it_should[1:]) == 1
     for place, result in enumerate(as_it_should):
-        other = collision.Result(result.hazard, result.case, wrong if result.wrong is right else right, facts)
+        other = story.Result(result.hazard, result.case, wrong if result.wrong is right else right, facts)
         assert exit_code([*as_it_should[:place], other, *as_it_should[place + 1 :]]) == 1, other
 
 
-def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """A folder `collision` that the demo did not make is not deleted: the exit code is 2."""
-    (tmp_path / "collision").mkdir()
-    (tmp_path / "collision" / "diary.txt").write_text("mine")
-    monkeypatch.setenv("LAKEHOUSE_ROOT", str(tmp_path))
-    monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "home"))
-    ran = CliRunner().invoke(main, ["demo", "collision"])
+def test_a_folder_of_somebody_elses_is_left_alone(tmp_path: Path):
+    """A folder that the example did not make is not deleted: the exit code is 2."""
+    (tmp_path / "diary.txt").write_text("mine")
+    ran = CliRunner().invoke(story.hazards, [str(tmp_path)])
     assert ran.exit_code == 2
-    assert "holds files that this demo did not make." in ran.stderr
-    assert (tmp_path / "collision" / "diary.txt").read_text() == "mine"
+    assert "holds files that this example did not make." in ran.stderr
+    assert (tmp_path / "diary.txt").read_text() == "mine"

@@ -7,7 +7,7 @@ from datetime import UTC, date, datetime
 
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.definitions import defs
-from backfill_assets.demo.registrations import (
+from examples.registrations import (
     FIRST_DAY,
     LAST_DAY,
     MAX_A_DAY,

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from backfill_assets.demo.hazards.scene import Case, SafeTable, Scene, days_left_out, days_published
-from backfill_assets.demo.hazards.shop import FIRST_DAY, LAST_DAY, NOW, Order, Shop, write_export
+from examples.hazards.scene import Case, SafeTable, Scene, days_left_out, days_published
+from examples.hazards.shop import FIRST_DAY, LAST_DAY, NOW, Order, Shop, write_export
 
 NOON = datetime(2025, 12, 31, 12, tzinfo=UTC)
 """Where the stream is when the backfill begins; or, in another case, when the export was taken."""

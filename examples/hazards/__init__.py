@@ -3,5 +3,5 @@
 Each module holds one hazard: first as it happens to people, in the few lines that anybody would write, then the safe
 way.
 
-`python -m backfill_assets.demo.hazards FOLDER` runs all of them and prints a line of JSON for each outcome.
+`python -m examples.hazards` runs all of them, and says of each case how many rows are wrong.
 """

@@ -22,8 +22,8 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Evidence
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.demo.hazards.scene import DDL, SPEC, Case, SafeTable, Scene
-from backfill_assets.demo.hazards.shop import Order, Shop, lines_of, orders_made
+from examples.hazards.scene import DDL, SPEC, Case, SafeTable, Scene
+from examples.hazards.shop import Order, Shop, lines_of, orders_made
 
 MAX_READERS = 4
 LOG_IN_SECONDS, QUERY_SECONDS = 0.05, 0.1

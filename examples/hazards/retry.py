@@ -12,9 +12,9 @@ from pyspark.sql import functions as F
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.ports import Scan
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.demo.hazards.scene import SPEC, Case, SafeTable, Scene, days_left_out
-from backfill_assets.demo.hazards.shop import FIRST_DAY, LAST_DAY, NOW, Shop, write_export
 from backfill_assets.sources.files.source import FilesSource
+from examples.hazards.scene import SPEC, Case, SafeTable, Scene, days_left_out
+from examples.hazards.shop import FIRST_DAY, LAST_DAY, NOW, Shop, write_export
 
 DAYS_PER_CHUNK = 2
 DIES_IN_CHUNK = 3

@@ -1,6 +1,6 @@
 """The four hazards of a backfill beside a live stream, told as they happen to people: how many rows are wrong, and why.
 
-What is told here is done in `hazards/`, by one Spark process that this one starts and listens to.
+One Spark process, `cases`, does what is told here; this one starts it and listens to it.
 """
 
 from __future__ import annotations
@@ -15,14 +15,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import click
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 
-from backfill_assets.demo.hazard_texts import HAZARDS, SAFE, Hazard
+from backfill_assets.commands.terminal import new_console, one_message_for_an_error
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
+from examples.hazards.texts import HAZARDS, SAFE, Hazard
 
-_MARKER = ".demo"
+_MARKER = ".hazards"
 
 
 @dataclass(slots=True)
@@ -50,11 +52,38 @@ class Result:
         return f"{rows:,} {'row' if rows == 1 else 'rows'} wrong" + (f" ({', '.join(parts)})" if parts else "")
 
 
+@click.command()
+@click.argument("folder", type=click.Path(path_type=Path), default=Path(".lakehouse/hazards"))
+@click.option("--seed", default=2023, show_default=True, help="Another seed makes another week.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of the story.")
+def hazards(folder: Path, *, seed: int, as_json: bool) -> None:
+    """Do what people do to a table that a stream writes, count the rows that are wrong, and do the same safely.
+
+    A week of the shop's orders, about 300 a day, and four hazards. Each is run on Spark and Delta as it happens to
+    people, then with this project's parts on the same data, and each row is compared with what really happened:
+
+    \b
+      collision    a backfill and a stream write the same days: twice, lost, old
+      retry        an appending job dies half-way and is started again
+      overwhelmed  a query for each day at once, at a source that serves four
+      boundary     history ends, and the stream begins, at two instants
+
+    The tables stay in FOLDER (default `.lakehouse/hazards`); each run deletes it first. Takes a minute or two.
+
+    \b
+    Exit code:  0  every hazard left wrong rows, and the safe way none
+                1  one of them did not
+                2  it could not be run
+    """
+    with one_message_for_an_error():
+        sys.exit(show(folder, seed, new_console(stderr=as_json), as_json=as_json))
+
+
 def show(root: Path, seed: int, console: Console, *, as_json: bool) -> int:
     """Run every hazard in an empty folder; return 0 if each went wrong as people do it, and none the safe way.
 
     Args:
-        root: Made anew; what an earlier run of this demo left there is deleted.
+        root: Made anew; what an earlier run left there is deleted.
         console: Where a person reads along; with `as_json` only progress is shown there, and the outcome is printed.
 
     Raises:
@@ -91,9 +120,9 @@ def show(root: Path, seed: int, console: Console, *, as_json: bool) -> int:
 def _make_anew(root: Path) -> None:
     if root.exists() and any(root.iterdir()) and not (root / _MARKER).exists():
         raise ConfigurationError(
-            f"`{root}` holds files that this demo did not make.",
+            f"`{root}` holds files that this example did not make.",
             state=NOTHING_WRITTEN,
-            remedy="Set LAKEHOUSE_ROOT to another folder for the demo.",
+            remedy="Name another folder.",
         )
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
@@ -102,7 +131,7 @@ def _make_anew(root: Path) -> None:
 
 def _results(root: Path, seed: int) -> Iterator[Result]:
     """Start the process that does it all, and yield what it says."""
-    command = [sys.executable, "-m", "backfill_assets.demo.hazards", str(root), str(seed)]
+    command = [sys.executable, "-m", "examples.hazards.cases", str(root), str(seed)]
     log = root / "log.txt"
     with (
         log.open("w") as errors,
@@ -123,7 +152,7 @@ def _results(root: Path, seed: int) -> Iterator[Result]:
         last = " ".join(log.read_text().split("\n")[-4:]).strip()
         raise ConfigurationError(
             f"The process that runs the hazards ended with exit code {process.returncode}: {last[-500:]}",
-            state="The demo's tables are as far as it came; nothing else was touched.",
+            state="The example's tables are as far as it came; nothing else was touched.",
             remedy=f"Look at `{log}`, and start it again.",
         )
 
@@ -200,3 +229,7 @@ def _report(results: list[Result], *, passed: bool, seconds: float) -> dict[str,
             for hazard in HAZARDS
         },
     }
+
+
+if __name__ == "__main__":
+    hazards()
