@@ -4,6 +4,10 @@
 
 starts the server with this project's settings, runs the command with SPARK_REMOTE set, and ends the server when the
 command ends. However this process ends, the server ends with it: its JVM reads our pipe, and stops when that closes.
+
+    python -m backfill_assets.spark.connect_server --inside -- backfill-assets live bronze/orders
+
+runs a command whose own Spark is the server: a stream and the launches beside it share one JVM.
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import FrameType
+from typing import NoReturn
 
 from backfill_assets.errors import BackfillAssetsError, SparkUnavailableError
 from backfill_assets.spark.connect import CONNECT_PORT
@@ -32,7 +37,7 @@ HOST = "localhost"
 END_SECONDS = 30
 """How long the JVM is given to end before it is killed."""
 
-USAGE = "Usage: python -m backfill_assets.spark.connect_server [--port N] [-- command ...]\n"
+USAGE = "Usage: python -m backfill_assets.spark.connect_server [--port N] [[--inside] -- command ...]\n"
 
 
 @contextmanager
@@ -49,19 +54,45 @@ def connect_server(settings: SparkSettings, port: int = CONNECT_PORT) -> Iterato
     for name in ("SPARK_REMOTE", "SPARK_CONNECT_MODE_ENABLED"):
         os.environ.pop(name, None)
     os.environ[TOKEN] = secrets.token_urlsafe(32)  # for the JVM, which does not show it as it would an argument
-    config = classic_config(settings, is_long=True) | {
-        "spark.app.name": "backfill_assets connect server",
+    named = {"spark.app.name": "backfill_assets connect server"}
+    session = start_session(classic_config(settings, is_long=True) | named | _serving(port))
+    try:
+        yield _exported(settings, port)
+    finally:
+        with suppress(subprocess.TimeoutExpired):  # whoever stops this process finds no JVM of it afterwards
+            end(session, timeout_seconds=END_SECONDS)
+
+
+def _serving(port: int) -> dict[str, str]:
+    """Return the settings that make a classic session's JVM a server too."""
+    return {
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": str(port),
         MACHINE: this_machine(),
     }
-    session = start_session(config)
-    try:
-        yield {"SPARK_REMOTE": f"sc://{HOST}:{port}", TOKEN: os.environ[TOKEN], "SPARK_MASTER": settings.master}
-    finally:
-        with suppress(subprocess.TimeoutExpired):  # whoever stops this process finds no JVM of it afterwards
-            end(session, timeout_seconds=END_SECONDS)
+
+
+def _exported(settings: SparkSettings, port: int) -> dict[str, str]:
+    return {"SPARK_REMOTE": f"sc://{HOST}:{port}", TOKEN: os.environ[TOKEN], "SPARK_MASTER": settings.master}
+
+
+def run_inside(command: Sequence[str], settings: SparkSettings, port: int) -> NoReturn:
+    """Become a command whose own driver is the server; say first what other processes export.
+
+    They can use it once the command has started Spark.
+
+    Raises:
+        SparkUnavailableError: The port is taken.
+    """
+    _refuse_taken(port)
+    os.environ[TOKEN] = secrets.token_urlsafe(32)
+    own = os.environ.get("SPARK_EXTRA_CONF", "").rstrip(";")
+    os.environ["SPARK_EXTRA_CONF"] = ";".join(
+        [*([own] if own else []), *(f"{name}={value}" for name, value in _serving(port).items())]
+    )
+    _say_exports(_exported(settings, port))
+    os.execvp(command[0], [*command])  # noqa: S606 (what the user asked for)
 
 
 def _refuse_taken(port: int) -> None:
@@ -96,7 +127,7 @@ def run_with_server(command: Sequence[str], settings: SparkSettings, port: int) 
                 f"A Spark Connect server is at {environment['SPARK_REMOTE']} until this process ends. For other "
                 "processes:"
             )
-            _say("".join(f"  export {name}={value}\n" for name, value in environment.items()))
+            _say_exports(environment)
             asked_to_stop.wait()
             return 0
         _say(
@@ -110,18 +141,23 @@ def _environment(server: Mapping[str, str]) -> dict[str, str]:
     return {**os.environ, **server}
 
 
+def _say_exports(environment: Mapping[str, str]) -> None:
+    _say("".join(f"  export {name}={value}\n" for name, value in environment.items()))
+
+
 def _say(text: str) -> None:
     sys.stderr.write(text.rstrip("\n") + "\n")
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Read `[--port N] [-- command ...]` and run it."""
+    """Read `[--port N] [[--inside] -- command ...]` and run it."""
     ours, command = list(arguments), []
     if "--" in ours:
         at = ours.index("--")
         ours, command = ours[:at], ours[at + 1 :]
     port = CONNECT_PORT
-    match ours:
+    is_inside = bool(command) and ours[-1:] == ["--inside"]
+    match ours[:-1] if is_inside else ours:
         case []:
             pass
         case ["--port", number] if number.isdigit():
@@ -130,7 +166,8 @@ def main(arguments: Sequence[str]) -> int:
             sys.stderr.write(USAGE)
             return 2
     try:
-        return run_with_server(command, settings_from_environment(os.environ), port)
+        settings = settings_from_environment(os.environ)
+        return run_inside(command, settings, port) if is_inside else run_with_server(command, settings, port)
     except BackfillAssetsError as error:
         _say(f"{type(error).__name__}: {error}")
         return 2

@@ -104,6 +104,7 @@ def test_a_port_that_is_taken(capsys: pytest.CaptureFixture[str]):
 
 
 def test_wrong_arguments(capsys: pytest.CaptureFixture[str]):
-    """What it does not know is refused with its usage."""
-    assert main(["--prot", "1"]) == 2
-    assert capsys.readouterr().err.startswith("Usage: ")
+    """What it does not know is refused with its usage; so is a server inside of no command."""
+    for arguments in (["--prot", "1"], ["--inside"]):
+        assert main(arguments) == 2
+        assert capsys.readouterr().err.startswith("Usage: ")
