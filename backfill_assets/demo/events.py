@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from backfill_assets.demo.orders import IDS_PER_DAY, orders_of
+from backfill_assets.demo.place import LATE_DAYS
 
 LATE, BROKEN = 0.02, 0.002
 """Shares of what lands."""
@@ -97,7 +98,7 @@ class EventStream:
 
     def _late(self, now: datetime, rng: np.random.Generator) -> dict[str, Any]:
         """Return a change of an exported order, or an order of an exported day that the export lacks."""
-        orders = self._orders(self.last_day - timedelta(days=int(rng.integers(10))))
+        orders = self._orders(self.last_day - timedelta(days=int(rng.integers(LATE_DAYS))))
         order = orders[int(rng.integers(len(orders)))]
         changed = {**order, "updated_at": now, "status": "refunded", "amount": -abs(order["amount"])}
         if rng.random() < 0.5:

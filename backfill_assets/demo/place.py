@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 from dataclasses import dataclass
 from datetime import date, timedelta
 from pathlib import Path
@@ -16,8 +15,11 @@ from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError
 FIRST_DAY, LAST_DAY = date(2023, 1, 1), date(2025, 12, 31)
 MIN_DAYS = 20
 
-TABLES = ("bronze/orders", "silver/daily_sales", "gold/monthly_revenue")
+TABLE = "bronze/orders"
 """What the demo makes of the export."""
+
+LATE_DAYS = 10
+"""The last days of the export: for these, events come late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +63,6 @@ class Shop:
         return self.root / "landing" / "orders"
 
     @property
-    def away(self) -> Path:
-        """Where the export is while tables are made without it."""
-        return self.export.with_name("orders.away")
-
-    @property
     def events(self) -> Path:
         return self.root / "landing" / "order_events"
 
@@ -78,12 +75,18 @@ class Shop:
         return f"{FIRST_DAY}...{self.last_day}"
 
     @property
-    def last_month(self) -> str:
-        return f"{max(FIRST_DAY, self.last_day.replace(day=1))}...{self.last_day}"
+    def last_days(self) -> str:
+        """The last month of the export, or all of it if it is shorter."""
+        return f"{self.last_day - timedelta(days=self.count_of_last - 1)}...{self.last_day}"
 
     @property
-    def last_year(self) -> str:
-        return f"{max(FIRST_DAY, self.last_day.replace(month=1, day=1))}...{self.last_day}"
+    def count_of_last(self) -> int:
+        return min(self.days, 31)
+
+    @property
+    def broken_day(self) -> date:
+        """A day for which no event comes late."""
+        return self.last_day - timedelta(days=LATE_DAYS + 1)
 
     @property
     def reaches_fence(self) -> bool:
@@ -91,30 +94,17 @@ class Shop:
         return self.last_day == LAST_DAY
 
     @property
-    def whole_months(self) -> str | None:
-        """The months that begin and end within the last year; None if there is none."""
-        first = date.fromisoformat(self.last_year.partition("...")[0])
-        end = (self.last_day + timedelta(days=1)).replace(day=1) - timedelta(days=1)
-        return None if end < first else f"{first}...{end.replace(day=1)}"
-
-    @property
     def belongings(self) -> Belongings:
-        tables = tuple(self.root / "tables" / key for key in TABLES)
-        return Belongings(self.root, "landing/.demo", (self.export, self.away), tables)
+        return Belongings(self.root, "landing/.demo", (self.export,), (self.root / "tables" / TABLE,))
 
     def make_room(self) -> None:
-        """Refuse to write over somebody's own; bring back what a story that was killed has put away.
+        """Refuse to write over somebody's own.
 
         Raises:
             ConfigurationError: There is something that the demo has not made.
         """
         self.belongings.refuse_others()
         self.belongings.claim()
-        if self.away.exists():  # a story that was killed has left it there
-            if self.export.exists():
-                shutil.rmtree(self.away)
-            else:
-                self.away.rename(self.export)
 
 
 def refuse_dotenv() -> None:

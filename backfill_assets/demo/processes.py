@@ -14,7 +14,8 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -75,31 +76,25 @@ def launch(
     chunks = partitions = rows = left_out = identical = 0
     killed = False
     last: deque[str] = deque(maxlen=5)
-    process = subprocess.Popen(  # noqa: S603 (Dagster's own command)
-        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-    )
+    process = _start(command)
     assert process.stdout is not None  # noqa: S101 (a pipe was asked for)
-    try:
-        with bar(console) as show:
-            for line in process.stdout:
-                said = line.split(" - ")[-1].strip()
-                if "Chunk " in said and " is version " in said:
-                    chunks += 1
-                    partitions += _number_before(said, " partitions, ")
-                    rows += _number_before(said, " rows; ")
-                    show(said)
-                    if chunks == kill_after:
-                        os.killpg(process.pid, signal.SIGKILL)
-                        killed = True
-                elif "Left out " in said:
-                    left_out += _number_before(said, " partitions from ")
-                elif said.startswith("Identical: "):
-                    identical += _number_before(said, " partitions are")
-                elif "ERROR" in line or "Error" in said:
-                    last.append(said)
-    except BaseException:  # a launch ends with the story that began it
-        _end(process, seconds=30)
-        raise
+    with bar(console) as show:
+        for line in process.stdout:
+            said = line.split(" - ")[-1].strip()
+            if "Chunk " in said and " is version " in said:
+                chunks += 1
+                partitions += _number_before(said, " partitions, ")
+                rows += _number_before(said, " rows; ")
+                show(said)
+                if chunks == kill_after:
+                    os.killpg(process.pid, signal.SIGKILL)
+                    killed = True
+            elif "Left out " in said:
+                left_out += _number_before(said, " partitions from ")
+            elif said.startswith("Identical: "):
+                identical += _number_before(said, " partitions are")
+            elif "ERROR" in line or "Error" in said:
+                last.append(said)
     return Launched(
         process.wait(),
         killed,
@@ -119,6 +114,7 @@ class Reconciled:
 
     exit_code: int
     compared: int
+    rows: int
     differing: list[str]
     at_fence: list[dict[str, Any]]
     seconds: float
@@ -126,39 +122,38 @@ class Reconciled:
 
     def said(self) -> str:
         if self.exit_code == 0:
-            return f"all {self.compared:,} partitions equal their source"
+            return f"all {self.compared:,} partitions, {self.rows:,} rows, equal their source"
         if self.exit_code == 1:
             return f"{len(self.differing)} of {self.compared:,} partitions differ: {', '.join(self.differing[:5])}"
         return f"exit code {self.exit_code}: {self.problem[-600:]}"
 
 
-def reconcile(console: Console, key: str, partition_range: str | None = None, *, show: bool = False) -> Reconciled:
-    """Compare a table with its source in a process of its own; show what differs if asked to."""
+def reconcile(console: Console, key: str, partition_range: str | None = None, *, show: str = "") -> Reconciled:
+    """Compare a table with its source in a process of its own; show what differs in a partition if asked to."""
     command = [sys.executable, "-m", CLI, "reconcile", key]
     if partition_range:
         command += ["--partition-range", partition_range]
     console.print(f"   [dim]$ {shlex.join(['backfill-assets', *command[3:]])}[/]", highlight=False, soft_wrap=True)
     started = time.monotonic()
     with console.status("comparing"):
-        done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)  # noqa: S603 (our own command)
-    report = json.loads(done.stdout) if done.returncode in (0, 1) and done.stdout.strip() else {"partitions": []}
+        process = _start([*command, "--json"], errors=subprocess.PIPE)
+        answer, problem = process.communicate()
+    report = json.loads(answer) if process.returncode in (0, 1) and answer.strip() else {"partitions": []}
     partitions = report["partitions"]
     differing = [p for p in partitions if not p["passed"]]
-    if show:
-        for partition in differing:
-            for failure in partition["failures"]:
-                console.print(
-                    f"   [red]{partition['partition']} {failure['rule']}[/]: {failure['what']}", highlight=False
-                )
-                for example in failure["examples"]:
-                    console.print(f"      {example}", highlight=False)
+    for partition in (partition for partition in differing if partition["partition"] == show):
+        for failure in partition["failures"]:
+            console.print(f"   [red]{show} {failure['rule']}[/]: {failure['what']}", highlight=False)
+            for example in failure["examples"]:
+                console.print(f"      {example}", highlight=False)
     return Reconciled(
-        done.returncode,
+        process.returncode,
         len(partitions),
+        sum(p["table_rows"] for p in partitions),
         [p["partition"] for p in differing],
         report.get("at_fence", []),
         time.monotonic() - started,
-        problem=done.stderr,
+        problem=problem,
     )
 
 
@@ -207,20 +202,19 @@ class Behind:
         return cls._start(console, ["backfill-assets", *arguments], [sys.executable, "-m", CLI, *arguments])
 
     @classmethod
-    def start_spark(cls, console: Console) -> Behind:
-        """Start a Spark Connect server that the story's launches share."""
+    def start_sharing(cls, console: Console, *arguments: str) -> Behind:
+        """Start a `backfill-assets` command whose Spark other processes can use: those that get what it `exported`."""
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            arguments = ["-m", "backfill_assets.spark.connect_server", "--port", str(probe.getsockname()[1])]
-        return cls._start(console, ["python", *arguments], [sys.executable, *arguments])
+            port = str(probe.getsockname()[1])
+        server = ["-m", "backfill_assets.spark.connect_server", "--port", port, "--inside", "--"]
+        own = [sys.executable, "-m", CLI, *arguments]
+        return cls._start(console, ["python", *server, "backfill-assets", *arguments], [sys.executable, *server, *own])
 
     @classmethod
     def _start(cls, console: Console, shown: Sequence[str], command: Sequence[str]) -> Behind:
         console.print(f"   [dim]$ {shlex.join(shown)} &[/]", highlight=False, soft_wrap=True)
-        process = subprocess.Popen(  # noqa: S603 (our own command)
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
-        behind = cls(process)
+        behind = cls(_start(command))
         behind._reader = threading.Thread(target=behind._read, daemon=True)
         behind._reader.start()
         return behind
@@ -262,15 +256,60 @@ class Behind:
         return code
 
 
+_started: list[subprocess.Popen[str]] = []
+
+
+@contextmanager
+def ending_all() -> Iterator[None]:
+    """End every process that was started in the block, however the block ends."""
+    try:
+        yield
+    finally:
+        with ExitStack() as ends:  # the newest first, and each of them, also if somebody interrupts this again
+            for process in _started:
+                ends.callback(_end, process, seconds=10)
+        _started.clear()
+
+
+def _start(command: Sequence[str], *, errors: int = subprocess.STDOUT) -> subprocess.Popen[str]:
+    """Start a process in a session of its own: Ctrl-C reaches the story alone, which then ends it."""
+    with _signals_later():
+        process = subprocess.Popen(  # noqa: S603 (commands of this package and of Dagster)
+            command, stdout=subprocess.PIPE, stderr=errors, text=True, start_new_session=True
+        )
+        _started.append(process)
+    return process
+
+
+@contextmanager
+def _signals_later() -> Iterator[None]:
+    """Let a signal that would interrupt the block interrupt what follows it."""
+    caught: list[int] = []
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    held = [number for number in numbers if signal.getsignal(number) is signal.default_int_handler]
+    for number in held:
+        signal.signal(number, lambda number, _: caught.append(number))
+    try:
+        yield
+    finally:
+        for number in held:
+            signal.signal(number, signal.default_int_handler)
+    if caught:
+        raise KeyboardInterrupt
+
+
 def _end(process: subprocess.Popen[str], *, seconds: float) -> int:
     """Ask a process to stop, and kill it with its children if it does not; return its exit code."""
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
     try:
         return process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
+    except BaseException as error:
         os.killpg(process.pid, signal.SIGKILL)
-        return process.wait()
+        code = process.wait()
+        if not isinstance(error, subprocess.TimeoutExpired):  # a second Ctrl-C
+            raise
+        return code
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from backfill_assets.demo.place import MIN_DAYS, Shop
-
 STORY = """
 import os, signal, sys
 from backfill_assets.commands.demo import _end_as_by_ctrl_c
@@ -41,19 +39,26 @@ def test_a_story_ends_what_runs_behind_it(how: str, number: str, says: str):
     assert done.stdout.strip() == says
 
 
-@pytest.mark.parametrize("has_export", [True, False])
-def test_an_export_that_a_story_left_away_comes_back(tmp_path: Path, has_export: bool):
-    """A story was killed while its export was out of reach: the next one begins with it again, or with a new one."""
-    shop = Shop(tmp_path, 10, MIN_DAYS, 7)
-    shop.make_room()
-    shop.away.mkdir()
-    (shop.away / "old").touch()
-    if has_export:
-        shop.export.mkdir()
-        (shop.export / "new").touch()
-    shop.make_room()
-    assert [path.name for path in shop.export.iterdir()] == ["new" if has_export else "old"]
-    assert not shop.away.exists()
+BEHIND_A_STORY = """
+from rich.console import Console
+from backfill_assets.demo.processes import Behind, ending_all
+with ending_all():
+    Behind.start(Console(quiet=True), "demo", "events").wait_for("the end", seconds=60)
+"""
+
+
+def test_what_a_story_started_ends_with_it(tmp_path: Path):
+    """Ctrl-C reaches the story alone; what runs behind it has ended when the story has."""
+    landing = tmp_path / "landing/order_events"
+    environment = {**os.environ, "LAKEHOUSE_ROOT": str(tmp_path), "DAGSTER_HOME": str(tmp_path / "home")}
+    with subprocess.Popen([sys.executable, "-c", BEHIND_A_STORY], env=environment, stderr=subprocess.PIPE) as story:
+        while story.poll() is None and not any(landing.glob("*.json")):
+            time.sleep(0.05)
+        story.send_signal(signal.SIGINT)
+        assert b"KeyboardInterrupt" in story.communicate(timeout=30)[1]
+    landed = len([*landing.iterdir()])
+    time.sleep(1.5)  # a file lands each second
+    assert len([*landing.iterdir()]) == landed
 
 
 BEHIND_A_SHELL = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh"]

@@ -15,7 +15,6 @@ from tests.e2e.world import new_world
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DAYS = 31
-"""The fewest with a whole month, for the table of revenue by month."""
 
 
 def left_running(folder: Path) -> list[str]:
