@@ -63,3 +63,13 @@ def test_commands_of_the_page_make_a_project(installed: Path, tmp_path: Path):
     found = deltalake.DeltaTable(str(tmp_path / "shop/.lakehouse/tables/bronze/visits")).to_pyarrow_table().to_pylist()
     assert [row["visit_id"] for row in found] == [7]
     assert list((tmp_path / "shop/.dagster/history").glob("*")), "Dagster's history is where the page says"
+
+
+def test_the_shop_is_loaded_from_the_wheel(installed: Path, tmp_path: Path):
+    """`backfill-assets demo` needs its tables also where the package lies in no project."""
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [installed / "dagster", "asset", "list", "-m", "backfill_assets.definitions"],
+        cwd=tmp_path, env={**environment, "DAGSTER_HOME": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert "bronze/orders" in ran.stdout.split(), ran.stderr[-3000:]
