@@ -265,9 +265,11 @@ def ending_all() -> Iterator[None]:
     try:
         yield
     finally:
-        with ExitStack() as ends:  # the newest first, and each of them, also if somebody interrupts this again
+        with ExitStack() as ends:  # each of them, also if somebody interrupts this again
             for process in _started:
-                ends.callback(_end, process, seconds=10)
+                ends.callback(_wait_for_end, process, seconds=10)
+            for process in _started:
+                _ask_to_end(process)
         _started.clear()
 
 
@@ -300,8 +302,16 @@ def _signals_later() -> Iterator[None]:
 
 def _end(process: subprocess.Popen[str], *, seconds: float) -> int:
     """Ask a process to stop, and kill it with its children if it does not; return its exit code."""
+    _ask_to_end(process)
+    return _wait_for_end(process, seconds=seconds)
+
+
+def _ask_to_end(process: subprocess.Popen[str]) -> None:
     if process.poll() is None:
         process.send_signal(signal.SIGINT)
+
+
+def _wait_for_end(process: subprocess.Popen[str], *, seconds: float) -> int:
     try:
         return process.wait(timeout=seconds)
     except BaseException as error:

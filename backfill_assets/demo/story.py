@@ -119,6 +119,8 @@ def tell(shop: Shop, console: Console) -> int:
 
 def _tell(shop: Shop, story: Story, started: float) -> None:
     events, writer = _begin(shop, story, started)
+    if not story.is_good:
+        return
     _load_history(shop, story)
     _break_a_day(shop, story)
     _close_shop(story, events, writer)
