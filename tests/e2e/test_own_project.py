@@ -14,7 +14,7 @@ import pytest
 
 from tests.e2e.world import BIN
 
-pytestmark = [pytest.mark.e2e, pytest.mark.prove]
+pytestmark = pytest.mark.e2e
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/project.md").read_text()
