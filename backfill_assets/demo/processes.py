@@ -121,7 +121,7 @@ class Reconciled:
     problem: str
 
     def said(self) -> str:
-        if self.exit_code == 0:
+        if self.exit_code in (0, 1) and not self.differing:  # 1: something is wrong at the fence
             return f"all {self.compared:,} partitions, {self.rows:,} rows, equal their source"
         if self.exit_code == 1:
             return f"{len(self.differing)} of {self.compared:,} partitions differ: {', '.join(self.differing[:5])}"
