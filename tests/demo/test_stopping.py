@@ -40,8 +40,10 @@ def test_a_story_ends_what_runs_behind_it(how: str, number: str, says: str):
 
 
 BEHIND_A_STORY = """
+import signal
 from rich.console import Console
 from backfill_assets.demo.processes import Behind, ending_all
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where these tests run behind a shell
 with ending_all():
     Behind.start(Console(quiet=True), "demo", "events").wait_for("the end", seconds=60)
 """
