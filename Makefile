@@ -49,12 +49,8 @@ demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broke
 
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
 
-# The second part also runs if the first has failed: so one run names every failure.
-test: setup ## Every promise, on real Spark, Delta, Dagster, databases and a browser; half an hour on two cores
-	@failed=0; \
-	$(PYTEST) -m 'not e2e and not prove' || failed=1; \
-	$(PYTEST) -m 'e2e and not prove' || failed=1; \
-	exit $$failed
+test: setup ## Every promise, on real Spark, Delta, Dagster, databases and a browser; about a quarter of an hour on two cores
+	@$(PYTEST) -m 'not prove'
 
 test-fast: setup ## The tests that need neither a JVM nor other processes
 	@$(BIN)/python -m pytest -m 'not spark and not e2e'

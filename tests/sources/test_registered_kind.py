@@ -68,7 +68,7 @@ def load(folder: Path) -> dg.Definitions:
 def test_a_yaml_with_that_kind_loads(project: Path):
     """The table is validated by its kind's own class, described in its words, and shown to editors."""
     graph = load(project).resolve_asset_graph()
-    assert "| history from | the cash register's `till.db` |" in str(graph.get(TILL_ORDERS).description)
+    assert "- History: the cash register's `till.db`" in str(graph.get(TILL_ORDERS).description)
 
     validator = jsonschema.Draft202012Validator(yaml_schema())
     table = yaml.load(block("yaml"), Loader=yaml.BaseLoader)
