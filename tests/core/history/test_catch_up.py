@@ -7,7 +7,6 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from backfill_assets.core.calendar.partitions import runs_of
 from backfill_assets.core.history.catch_up import AGAIN_AFTER, next_pieces
@@ -49,7 +48,6 @@ def pieces(
         pytest.param((), {}, {"max_partitions": 3}, [[1, 2, 3]], id="the oldest"),
         pytest.param((), {}, {"max_partitions": 3, "newest_first": True}, [[8, 9, 10]], id="the newest"),
         pytest.param((3, 4), {}, {}, [[1, 2]], id="one consecutive piece"),
-        pytest.param((3, 4), {}, {"newest_first": True}, [[5, 6, 7, 8, 9, 10]], id="one consecutive piece, the newest"),
         pytest.param(range(1, 11), {}, {}, [], id="nothing is missing"),
         pytest.param(
             (), {1: THIS_NIGHT, 2: THIS_NIGHT}, {"max_partitions": 2}, [[3, 4]], id="asked for tonight: goes on"
@@ -61,13 +59,6 @@ def pieces(
             {},
             [[6, 7, 8, 9, 10], [1, 2, 3, 4, 5]],
             id="never asked for comes first",
-        ),
-        pytest.param(
-            (),
-            dict.fromkeys(range(1, 11), LAST_NIGHT),
-            {"max_partitions": 2},
-            [[1, 2]],
-            id="then what was asked for last night",
         ),
         pytest.param(
             (),
@@ -135,32 +126,3 @@ def test_what_comes_late_is_asked_for_again_however_much_comes_anew(grain, late)
     due = {p.key for p in spec.grid.until(now) if p.window.end_utc + late + AGAIN_AFTER + step <= now}
     assert len(due) > 40
     assert due <= have
-
-
-@pytest.mark.parametrize(("bad", "limit"), [((3, 6, 9), 10), (range(1, 11), 2)])
-def test_no_day_that_stays_bad_keeps_another_one_waiting(bad, limit):
-    """One tick a night: once all were asked for, each of the days that do not come is as often as any other."""
-    asked, times = dict[str, datetime](), dict.fromkeys(bad, 0)
-    present, catch_up = days(*range(1, 11)) - days(*bad), CatchUp(cron="0 2 * * *", max_partitions=limit)
-    for night in range(31):
-        now = NOW + timedelta(days=night)
-        runs = next_pieces(SPEC, catch_up, until_utc=NOW, present=present, asked_utc=asked, now_utc=now)
-        for partition in (partition for run in runs for partition in run):
-            asked[partition.key] = now
-            times[int(partition.key[-2:])] += night >= 10
-    assert min(times.values()) >= 4
-    assert max(times.values()) - min(times.values()) <= 1
-
-
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        pytest.param({"cron": "0 2 * * *", "max_partitions": 0}, "max_partitions", id="no partition"),
-        pytest.param({"cron": "0 2 * * *", "every": 3}, "every", id="an unknown field"),
-        pytest.param({}, "cron", id="no cron"),
-    ],
-)
-def test_a_wrong_catch_up_is_refused(changes, says):
-    """Fields that are missing, unknown or out of bounds are refused by name."""
-    with pytest.raises(ValidationError, match=says):
-        orders_spec(catch_up=changes)

@@ -62,15 +62,6 @@ def test_each_comes_after_what_it_is_made_of():
     assert keys(found) == {key: ["2024-02-28"] for key in found}
 
 
-def test_who_looks_back_is_touched_by_the_days_before():
-    """`start_offset: -2` reads the two days before; so a day is in itself and the two after it."""
-    specs = {"silver/week": made("silver/week", "bronze/orders", start_offset=-2)}
-    assert keys(made_of("bronze/orders", days("2024-02-28"), specs)) == {
-        "silver/week": ["2024-02-28", "2024-02-29", "2024-03-01"]
-    }
-    assert keys(made_of("bronze/orders", days("2024-01-01"), specs)) == {"silver/week": ["2024-01-03"]}
-
-
 @settings(max_examples=150, deadline=None)
 @given(
     st.sets(st.integers(0, 50), min_size=1, max_size=6),

@@ -9,11 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
-from backfill_assets.core.history.audited_chunk import Auditor
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.forecast import WRITES, Action, action_of, foresee
 from backfill_assets.core.history.outcomes import Identical, Published, Refused
-from backfill_assets.core.history.plan import Launch, LeftOut, plan_launch
+from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.preview import preview
 from backfill_assets.core.state.partition_status import PartitionStatus, State
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError
@@ -183,18 +182,6 @@ def test_what_comes_along_is_said_and_shown_of_none_but_what_was_asked_for(monke
     assert found.remarks == (f"1 partitions that lack changes are written with them, first `{first.key}`.",)
     shown = preview(world.spec, second, world.source, world.lake, launch, take=lambda _: [], effects=Effects())
     assert shown.verdict.partition == second
-
-
-def test_a_deep_plan_reads_again_what_the_table_has_not():
-    """Nothing tells the source from what was published, and somebody wrote one of the partitions since."""
-    world = World()
-    world.run(code_version="code")
-    world.lake.commit_as_somebody_else({KEYS[1]: world.source.files[KEYS[1]][1:]})
-    launch = Launch("plan", "plan", code_version="code", published=world.lake.published())
-    plan = plan_launch(world.spec, list(map(world.spec.grid.partition, KEYS)), world.source, world.lake, launch)
-    read = Auditor(world.spec, world.source, world.lake, launch, Effects()).rehearse(plan)
-    found = sorted((one.verdict.partition.key, one.identical) for one in read)
-    assert found == [(key, key != KEYS[1]) for key in KEYS]
 
 
 def test_a_preview_shows_rows_that_the_table_has():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.history.audit import AuditRule
-from backfill_assets.core.history.guards import ALL_KEYS, KEY_TYPES, KeyRange, guards_in, key_range
+from backfill_assets.core.history.guards import ALL_KEYS, KeyRange, guards_in, key_range
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import WindowError
 from tests.support.docstring_tables import table_of
@@ -30,12 +30,6 @@ def test_ranges_of_keys(case):
             key_range(spec, case["text"])
     else:
         assert key_range(spec, case["text"]) == KeyRange("id", case["first"], case["last"])
-
-
-@pytest.mark.parametrize("kind", KEY_TYPES)
-def test_a_key_of_one_column_has_an_order(kind):
-    """Days too; a wrong one is refused."""
-    assert key_range(spec_of(kind), "2024-01-01" if kind == "date" else "7").column == "id"
 
 
 def test_keys_without_an_order_are_refused():

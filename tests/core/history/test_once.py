@@ -3,49 +3,38 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from itertools import islice
 
 import pytest
 
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.once import progress_of, reset_receipt
 from backfill_assets.core.history.outcomes import Published
-from backfill_assets.core.history.plan import Launch
-from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.state.receipts import PartitionReceipt
-from tests.support.fake_lake import FakeLake
-from tests.support.fakes import FakeSource, files_of, orders_of, receipt_of, spec_with
+from tests.core.history.world import KEYS, World
+from tests.support.fakes import orders_of, receipt_of
 
-FIRST, LAST = "2024-02-26", "2024-03-02"
-KEYS = ["2024-02-26", "2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
 
 
-class Shop:
+class Shop(World):
     """A table over lists with one flow of the first four days."""
 
-    def __init__(self):
-        self.spec = spec_with()
-        self.source = FakeSource(self.spec, files_of(self.spec, FIRST, LAST))
-        self.lake = FakeLake(self.spec)
+    def __post_init__(self):
+        super().__post_init__()
         self.flow = OnceFlow("bronze/first_days", tuple(self.spec.grid.partition(key) for key in KEYS[:4]), "ranges")
 
     @property
     def progress(self):
         return progress_of(self.flow, self.lake.receipts())
 
-    def publish(self, partitions, *, flow="", run_id="run", stop_after=None):
-        launch = Launch(run_id, run_id, flow=flow, max_partitions_per_chunk=1)
-        outcomes = materialize(
-            self.spec, list(partitions), self.source, self.lake, launch, effects=Effects(now=lambda: NOW)
-        )
-        for number, outcome in enumerate(outcomes, 1):
-            assert isinstance(outcome, Published)
-            if number == stop_after:
-                outcomes.close()
-                break
+    def publish(self, partitions, *, stop_after=None, **launch):
+        outcomes = self.outcomes(partitions, chunk=1, now=lambda: NOW, **launch)
+        assert all(isinstance(outcome, Published) for outcome in islice(outcomes, stop_after))
+        outcomes.close()
 
     def load(self, **how):
         self.publish(self.progress.left, flow=self.flow.name, **how)
@@ -81,7 +70,6 @@ def test_a_flow_that_is_done(shop):
     progress = shop.progress
     assert (progress.state, progress.left) == ("done", [])
     assert progress.rows == sum(len(shop.source.files[key]) for key in KEYS[:4])
-    assert progress.newest is not None
     assert (progress.newest.version, progress.newest.receipt.run_id) == (4, "the run")
     assert progress.in_words().endswith("the last at 2025-06-01T12:00:00+00:00 in version 4 by run the run.")
 
@@ -130,14 +118,6 @@ def test_after_a_reset_it_runs_again(shop):
     assert shop.progress.in_words() == "`first_days` never ran since it was reset."
     shop.load()
     assert (shop.progress.state, shop.lake.content()) == ("done", content)
-
-
-def test_a_reset_of_a_flow_that_was_killed(shop):
-    """A reset takes back what a flow did so far, and no more: what follows counts."""
-    shop.load(stop_after=2)
-    shop.reset()
-    shop.load(stop_after=1)
-    assert [p.key for p in shop.progress.left] == KEYS[1:4]
 
 
 def test_a_reset_is_no_publish(shop):

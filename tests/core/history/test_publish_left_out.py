@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from backfill_assets.errors import SchemaMismatchError, SourceIncompleteError
-from tests.core.history.world import BAD, KEYS, Killed, left_out, published_keys
+from backfill_assets.errors import SourceIncompleteError
+from tests.core.history.world import BAD, KEYS, left_out, published_keys
+from tests.support.actors import Killed
 from tests.support.fakes import raising
 
 # -- completeness ------------------------------------------------------------------------------------------------------
@@ -42,20 +43,6 @@ def test_a_launch_from_a_source_with_nothing_is_refused(world):
     world.source.complete_until_utc = None
     with pytest.raises(SourceIncompleteError, match="the source has nothing yet, and the launch starts at"):
         world.run()
-
-
-def test_what_was_left_out_is_said_although_there_is_no_plan(world, monkeypatch):
-    """A source whose columns do not fit ends the launch; the partitions that it is not complete for were named before."""
-    world.source.complete_until_utc = datetime(2024, 3, 1, tzinfo=UTC)
-
-    def refuse(_):
-        raise SchemaMismatchError("It lacks a column.", state="Nothing was written.", remedy="Add it.")
-
-    monkeypatch.setattr(world.source, "check_schema", refuse, raising=False)
-    launch = world.outcomes()
-    assert left_out([next(launch)]) == [(KEYS[4:], "the source is not complete for them yet; they stay missing", False)]
-    with pytest.raises(SchemaMismatchError):
-        next(launch)
 
 
 # -- what is left out --------------------------------------------------------------------------------------------------
@@ -123,9 +110,3 @@ def test_a_repeated_run_redoes_what_another_run_published(world):
     world.run([BAD], run_id="somebody")
     outcomes = world.run(run_id="run 2", root_run_id="run 1", is_reexecution=True)
     assert published_keys(outcomes) == [[BAD]]
-
-
-def test_a_first_run_leaves_nothing_out_by_its_id(world):
-    """Only a re-execution leaves out; the same run id alone does not."""
-    world.run(run_id="run 1")
-    assert published_keys(world.run(run_id="run 1")) == [KEYS]

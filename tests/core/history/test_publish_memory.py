@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError
-from tests.core.history.world import CONFLICT, KEYS, published_keys
+from tests.core.history.world import KEYS, published_keys
 from tests.support.fakes import raising
 
 
 @pytest.mark.parametrize(
-    ("bearable", "chunks"),
-    [(6, [6]), (5, [3, 3]), (3, [3, 3]), (2, [1, 2, 1, 2]), (1, [1, 1, 1, 1, 1, 1])],
+    ("bearable", "chunks"), [(6, [6]), (5, [3, 3]), (3, [3, 3]), (2, [1, 2, 1, 2]), (1, [1, 1, 1, 1, 1, 1])]
 )
 def test_a_chunk_that_is_too_large_is_halved(world, bearable, chunks):
     """When memory runs out the chunk is halved, down to one partition if need be; nothing is lost or done twice."""
@@ -60,10 +59,3 @@ def test_memory_that_runs_out_during_the_save_halves_too(filled):
     filled.script.at("during_save", raising(MemoryExhaustedError("Full.", state=NOTHING_WRITTEN, remedy="Less.")))
     assert published_keys(filled.run()) == [KEYS[:3], KEYS[3:]]
     assert filled.lake.content() == filled.source_content()
-
-
-def test_a_half_can_have_a_conflict(filled):
-    """Halves are tried again like whole chunks."""
-    filled.lake.memory_partitions = 3
-    filled.script.at("during_save", raising(CONFLICT), visit=2)
-    assert published_keys(filled.run()) == [KEYS[:3], KEYS[3:]]

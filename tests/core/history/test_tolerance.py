@@ -8,7 +8,6 @@ from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reconcile import reconcile
-from backfill_assets.core.spec.checks import Tolerance
 from tests.support.fake_lake import FakeLake
 from tests.support.fakes import ORDERS, FakeSource, files_of, orders_of, spec_with
 
@@ -32,13 +31,10 @@ def compared(differing: int, **tolerance: float) -> Comparison:
         (1, {}, False),
         (1, {"rows": 1}, True),
         (2, {"rows": 1}, False),
-        (2, {"rows": 2}, True),
         (1, {"share": 0.34}, True),
         (1, {"share": 0.33}, False),
-        (2, {"rows": 2, "share": 0.5}, False),
         (2, {"rows": 1, "share": 1}, False),
         (2, {"rows": 2, "share": 0.7}, True),
-        (0, {"rows": 2}, True),
     ],
 )
 def test_no_more_differs_than_is_let_pass(differing, tolerance, passes):
@@ -55,10 +51,3 @@ def test_what_is_let_pass_is_said():
         "source's rows. For example: row of 2024-02-29."
     )
     assert compared(0, rows=1).tolerated == compared(2, rows=1).tolerated == ""
-
-
-def test_a_tolerance_says_how_much():
-    """Nothing at all is no tolerance, and neither is none of the rows."""
-    for wrong in ({}, {"rows": 0}, {"share": 0}, {"share": 1.1}):
-        with pytest.raises(ValueError):
-            Tolerance(**wrong)

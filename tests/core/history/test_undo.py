@@ -103,18 +103,6 @@ def test_a_live_partition_is_kept():
     assert world.lake.content() == {KEYS[-1]: sorted(map(hash_of, rows))}
 
 
-def test_what_a_stream_wrote_since_is_kept(filled):
-    """A batch that wrote partitions of a launch keeps its rows, unless it is said that they may go."""
-    filled.correct(*KEYS, amount=5)
-    filled.run(run_id="bad")
-    rows = [*filled.lake.versions[filled.lake.version()].rows[BAD], {**orders_of(ORDERS, BAD, 9)[8], "amount": 7}]
-    filled.lake.add_version({BAD: rows}, metadata=LiveReceipt("id", ORDERS.key, "s1", 1, 1, "").to_json())
-    plan, restored, _ = take_back(filled, "bad")
-    assert [(one.key, one.why) for one in plan.of(UndoAction.KEPT)] == [(BAD, "somebody else wrote it in version 3")]
-    assert filled.lake.content()[BAD] == sorted(map(hash_of, rows))
-    assert {one.key for commit in restored for one in commit.partitions} == {*KEYS} - {BAD}
-
-
 def test_a_launch_that_wrote_nothing_has_nothing_to_take_back(filled):
     """No commit is made for a name that no receipt has; nor for none, though receipts name no plan."""
     assert plan_undo(ORDERS, filled.lake, undo_of("")).partitions == ()
@@ -188,17 +176,6 @@ def test_what_was_never_there_before_is_missing_again():
     world.run(run_id="first")
     take_back(world, "first")
     assert (world.lake.content(), world.lake.published()) == ({}, {})
-
-
-def test_a_first_publish_whose_undo_is_undone_is_published_again():
-    """Whoever asks is told of the launch's content what a receipt says, as before it was taken back."""
-    world = World()
-    world.run(run_id="first")
-    rows = {key: known.partition.content for key, known in world.lake.published().items()}
-    take_back(world, "first", run_id="undo 1")
-    take_back(world, "undo 1", run_id="undo 2")
-    assert {key: known.partition.content for key, known in world.lake.published().items()} == rows
-    assert world.lake.content() == world.source_content()
 
 
 def test_an_undo_is_undone(filled):

@@ -34,16 +34,6 @@ def test_reconcile_names_an_unreadable_partition(broken, keys):
     assert said in str(found[BAD])
 
 
-def test_reconcile_names_what_source_and_table_lost(broken):
-    """A partition that the source has no more, and whose file is gone too, says both."""
-    broken.source.complete_until_utc = ORDERS.grid.partition(BAD).window.start_utc
-    partitions = [ORDERS.grid.partition(key) for key in KEYS[:3]]
-    found = {c.partition.key: str(c) for c in reconcile(ORDERS, partitions, broken.source, broken.lake)}
-    assert GONE in found[BAD]
-    assert "Launch" not in found[BAD], "no launch helps"
-    assert "its source has it no more" in found[BAD]
-
-
 @pytest.mark.parametrize("only", ["missing", "all"])
 def test_launch_heals_an_unreadable_partition(broken, only):
     """A plain launch writes it anew, and so does one that makes only what is missing, which makes no other."""

@@ -12,18 +12,14 @@ from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, TableLockedError
 from tests.support.fake_lake import FakeLake
-from tests.support.fakes import ORDERS, FakeSource, Script, files_of, hash_of, orders_of
+from tests.support.fakes import ORDERS, POINTS, FakeSource, Script, files_of, hash_of, orders_of
 
 FIRST, LAST = "2024-02-26", "2024-03-02"
 KEYS = ["2024-02-26", "2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
 BAD = "2024-02-28"
-POINTS_OF_A_CHUNK = ["scan", "stage", "before_save", "during_save", "after_commit"]
+POINTS_OF_A_CHUNK = POINTS[:5]
 LOCKED = TableLockedError("Somebody holds the lock.", state=NOTHING_WRITTEN, remedy="Wait.")
 CONFLICT = CommitConflictError("Another writer was there.", state=NOTHING_WRITTEN, remedy="Try again.")
-
-
-class Killed(BaseException):
-    """What a crash is to the code: nothing that it could catch."""
 
 
 @dataclass
