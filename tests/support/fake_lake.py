@@ -57,11 +57,9 @@ class FakeLake:
         self.sees_conflicts = False
         self.columns_differ: list[str] = []
         self.staged_now = 0
-        self.bytes_staged: list[int] = []
         self.cleaned_up: set[int] = set()
         self.uncountable: set[str] = set()
         self.late_rows: list[Row] = []
-        self.looked_at: list[str] = []
         self.unreadable_now: dict[str, str] = {}
         self.lost: dict[int, list[str]] = {}
         if is_made:
@@ -137,7 +135,7 @@ class FakeLake:
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
     ) -> StagedChunk[Any]:
-        self.bytes_staged.append(size_bytes)
+        del size_bytes
         self.script.reach("stage")  # of `unique` contents keys are counted all the same
         if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
             raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
@@ -178,7 +176,6 @@ class FakeLake:
         return found
 
     def rows_now(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, int | None]:
-        self.looked_at += [p.key for p in partitions]
         counts = {p.key: len(rows) for p in partitions if (rows := self._at(version).get(p.key))}
         return {key: None if key in self.uncountable else count for key, count in counts.items()}
 

@@ -28,34 +28,20 @@ from backfill_assets.core.calendar.partitions import Grid, Partition
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import (
-    PartitionReceipt,
-    Receipt,
-)
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
-from backfill_assets.errors import (
-    NOTHING_WRITTEN,
-    SchemaMismatchError,
-)
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
 
 Row = dict[str, Any]
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 HOME, PROBLEM, UNREADABLE_FILE = "_ba_file_id", "_ba_problem", "_ba_unreadable_file"
 POINTS = ("scan", "stage", "before_save", "during_save", "after_commit", "tally", "before_restore")
-LIVE_POINTS = (
-    *(
-        "find",
-        "before_append",
-        "during_append",
-        "after_append",
-        "before_late",
-        "after_late",
-        "before_quarantine",
-        "after_quarantine",
-    ),
-    *("before_close", "during_close", "after_close", "before_store", "during_store", "after_store", "count"),
+BATCH_POINTS = (
+    *("find", "before_append", "during_append", "after_append"),
+    *("before_late", "after_late", "before_quarantine", "after_quarantine"),
 )
+MOVE_POINTS = ("find", "before_close", "during_close", "after_close", "before_store", "during_store", "after_store")
 
 
 @dataclass
@@ -71,7 +57,7 @@ class Script:
 
     def at(self, point: str, action: Callable[[], object], *, visit: int = 1) -> None:
         """Run an action at one visit of a point; the first from now is 1. It runs once."""
-        assert point in (*POINTS, *LIVE_POINTS), point
+        assert point in (*POINTS, *BATCH_POINTS, *MOVE_POINTS, "count"), point
         self._actions.setdefault(point, []).append((self.passed.count(point) + visit, action))
 
     def always(self, point: str, action: Callable[[], object], *, visits: int = 50) -> None:
@@ -158,7 +144,6 @@ class FakeSource(Source[list[Row]]):
         unreadable: Partition keys whose file cannot be read to its end.
         forgotten: Partition keys of which the read leaves out the first row, though the file says that it is there.
         schema_problem: If set, the source does not have the spec's columns.
-        bytes_a_row: Stored bytes of each row.
     """
 
     def __init__(self, spec: TableSpec, files: Mapping[str, Sequence[Row]], script: Script | None = None) -> None:
@@ -171,10 +156,7 @@ class FakeSource(Source[list[Row]]):
         self.forgotten: set[str] = set()
         self.schema_problem = ""
         self.remarks: list[str] = []
-        self.raw_rows_known = True
-        self.bytes_a_row = 100
         self.staged_keys: list[list[str]] = []
-        self.examined: list[str] = []
         self._set_aside: set[str] = set()
 
     def complete_until(self) -> datetime | None:
@@ -211,7 +193,6 @@ class FakeSource(Source[list[Row]]):
         found: dict[str, list[Finding]] = {}
         for key, tally in suspects.items():
             assert key in surveys
-            self.examined.append(key)
             if tally.unreadable_rows:
                 named = tuple(str(row[PROBLEM]) for row in self.files[key] if row.get(PROBLEM))
                 what = f"{tally.unreadable_rows} lines cannot be read."
@@ -233,7 +214,7 @@ class FakeSource(Source[list[Row]]):
         if rows is None:
             return Survey("no file")
         digest = hashlib.sha256(repr(rows).encode()).hexdigest()[:16]
-        return Survey(digest, len(rows) * self.bytes_a_row, (f"{key}.parquet",), files=1)
+        return Survey(digest, len(rows) * 100, (f"{key}.parquet",), files=1)
 
     def _evidence(self, key: str) -> Evidence:
         findings: list[Finding] = []
@@ -241,7 +222,7 @@ class FakeSource(Source[list[Row]]):
             findings.append(Finding(AuditRule.SOURCE_IS_PRESENT, 0, f"there is no file `{key}.parquet`."))
         if key in self._set_aside:
             findings.append(Finding(AuditRule.FILES_ARE_READABLE, 0, f"`{key}.parquet` cannot be read."))
-        raw_rows = len(self.files.get(key, [])) if self.raw_rows_known else None
+        raw_rows = len(self.files.get(key, []))
         return Evidence(raw_rows, tuple(findings), place=f"{key}.parquet" if key in self.files else "")
 
 

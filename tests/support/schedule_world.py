@@ -25,7 +25,7 @@ from backfill_assets.errors import (
 from tests.support.actors import Abandoned, Actor, Killed, Steps
 from tests.support.fake_lake import FakeLake
 from tests.support.fake_live import Clock, FakeBatch, FakeLiveLake, conflict
-from tests.support.fakes import FakeSource
+from tests.support.fakes import BATCH_POINTS, MOVE_POINTS, POINTS, FakeSource
 from tests.support.schedule_log import check_log
 from tests.support.schedule_plans import (
     ALWAYS_LIVE,
@@ -41,20 +41,7 @@ from tests.support.schedule_plans import (
     sealed_days,
 )
 
-CONFLICTS_AT = (
-    *(
-        "before_save",
-        "during_save",
-        "after_commit",
-        "before_append",
-        "during_append",
-        "after_append",
-        "before_late",
-        "after_late",
-    ),
-    *("before_quarantine", "after_quarantine", "before_close", "during_close", "after_close"),
-    *("before_store", "during_store", "after_store"),
-)
+CONFLICTS_AT = (*POINTS[2:5], *BATCH_POINTS[1:], *MOVE_POINTS[1:])
 """Points at which a conflict can come up; after a commit it is a lost answer. Elsewhere the step is a plain one."""
 
 

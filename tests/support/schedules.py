@@ -2,8 +2,8 @@
 
 Each actor is a process in a thread of its own, which runs only while it is stepped: from one point of the fakes to the
 next. A schedule is a list of steps, each of which names an actor and what it meets at the point where it stands: nothing,
-a crash, or a conflict. A step of an actor that has ended is skipped, so any part of a schedule is a schedule too, and one
-that fails can be shrunk by leaving steps out. What has not ended when the steps are used up goes on in turns to its end.
+a crash, or a conflict. A step of an actor that has ended is skipped. What has not ended when the steps are used up goes on in turns
+to its end.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from tests.support.schedule_plans import ALWAYS_HISTORY, DAYS, Plan, Schedule, Step, day_of, identity, schedule_of
+from tests.support.schedule_plans import ALWAYS_HISTORY, DAYS, Plan, Step, day_of, schedule_of
 from tests.support.schedule_world import World
 
 
@@ -32,7 +32,7 @@ def check(seeds: Iterable[int]) -> Counter[str]:
         How often each point was met, how often with a crash or a conflict, and what there was among the live commits.
 
     Raises:
-        AssertionError: One failed. It is told with its seed and the fewest steps that fail.
+        AssertionError: One failed. It is told with its seed, its plan and what was done.
     """
     met = Counter[str]()
     for seed in seeds:
@@ -41,7 +41,7 @@ def check(seeds: Iterable[int]) -> Counter[str]:
         try:
             world.run(schedule.steps)
         except AssertionError as error:
-            raise AssertionError(_told(schedule, shrunk(schedule))) from error
+            raise AssertionError("\n".join([f"seed {seed}: {error}", repr(schedule), *world.trace])) from error
         met += world.met + _kinds(world)
     return met
 
@@ -61,38 +61,3 @@ def _kinds(world: World) -> Counter[str]:
         p.late_rows for receipt in world.lake.receipts().values() for p in receipt.partitions.values()
     )
     return +kinds
-
-
-def shrunk(schedule: Schedule) -> tuple[Step, ...]:
-    """Leave out steps, many at once and then one by one, as long as the schedule still fails."""
-    steps, size = list(schedule.steps), max(1, len(schedule.steps) // 2)
-    while True:
-        start, smaller = 0, False
-        while start < len(steps):
-            fewer = steps[:start] + steps[start + size :]
-            if failure_of(schedule.plan, fewer) is not None:
-                steps, smaller = fewer, True
-            else:
-                start += size
-        if size == 1 and not smaller:
-            return tuple(steps)
-        size = max(1, size // 2)
-
-
-def _told(schedule: Schedule, steps: Sequence[Step]) -> str:
-    failed = failure_of(schedule.plan, steps)
-    assert failed is not None, "it failed once and does not fail again: something is not decided by the seed"
-    error, trace = failed
-    plan = schedule.plan
-    lines = [
-        f"seed {schedule.seed}: {error}",
-        f"the fewest steps that fail are {len(steps)} of {len(schedule.steps)}: {list(steps)}",
-        *(f"batch {n}: {[(day_of(row), *identity(row)) for row in batch]}" for n, batch in enumerate(plan.batches)),
-        f"files: { {key: list(map(identity, rows)) for key, rows in plan.files.items()} }",
-        f"exports: {[(key, list(map(identity, rows))) for key, rows in plan.exports]}",
-        f"launches: {dict(plan.launches)}; last: {plan.last}",
-        f"moves: {dict(plan.moves)}; writers: {dict(plan.writers)}",
-        "what was done, with everybody's way to the end after it:",
-        *(f"  {line}" for line in trace),
-    ]
-    return "\n".join(lines)

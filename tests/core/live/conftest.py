@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.core.live.world import (
-    World,
-)
+from tests.core.live.world import World
 
 
 @pytest.fixture

@@ -8,21 +8,10 @@ import pytest
 
 from backfill_assets.core.live.receipts import CLOSED
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import (
-    FenceError,
-    FenceMoveInterruptedError,
-    NaiveInstantError,
-)
-from tests.core.live.world import (
-    BATCH_POINTS,
-    EVENTS,
-    MOVE_POINTS,
-    NO_EVENT,
-    STREAM,
-    World,
-    at,
-)
+from backfill_assets.errors import FenceError, NaiveInstantError
+from tests.core.live.world import EVENTS, NO_EVENT, STREAM, World, at
 from tests.support.fake_live import order
+from tests.support.fakes import BATCH_POINTS, MOVE_POINTS
 
 
 def test_moving_the_fence(world):
@@ -84,17 +73,6 @@ def test_a_batch_that_read_the_old_fence_cannot_commit(world, point):
     assert sum(world.clock.slept_seconds) <= 1
 
 
-@pytest.mark.parametrize("point", ["before_append", "during_append"])
-def test_a_batch_that_read_the_old_fence_twice(world, point):
-    """The fence may move again while the batch is tried again."""
-    world.script.at(point, lambda: world.move("2024-03-01"))
-    world.script.at(point, lambda: world.move("2024-03-02"), visit=2)
-    receipt = world.write(0, *EVENTS)
-    assert (receipt.epoch, receipt.fence) == (4, at("2024-03-02"))
-    assert (world.orders(), world.late()) == ([4], [1, 2, 3])
-    world.check_live_commits()
-
-
 @pytest.mark.parametrize("point", BATCH_POINTS)
 def test_a_move_at_any_point_of_a_batch(world, point):
     """Whenever the fence moves, each row is in the table or in the late table, and in one of them once."""
@@ -107,28 +85,6 @@ def test_a_move_at_any_point_of_a_batch(world, point):
     world.write(1, order(5, "2024-03-01T12:00"), order(6, "2024-03-02T12:00"), is_first=False)
     assert sorted(world.orders() + world.late()) == [1, 2, 3, 4, 5, 6]
     assert world.orders("2024-03-02") == [4, 6]
-    world.check_live_commits()
-    world.check_fences()
-
-
-@pytest.mark.parametrize("point", MOVE_POINTS)
-def test_a_batch_at_any_point_of_a_move(world, point):
-    """Before the first step a batch is of the old epoch; between the two it waits and is given up; after them it is of the new one."""
-    world.effects = world.clock.effects(world.said.append, wait_seconds=0)
-    stopped = []
-
-    def write():
-        try:
-            world.write(0, *EVENTS)
-        except FenceMoveInterruptedError as error:
-            stopped.append(error)
-
-    world.script.at(point, write, visit=2 if point == "find" else 1)
-    world.move("2024-03-02")
-    assert len(stopped) == (point in ("after_close", "before_store", "during_store", "find"))
-    receipt = world.write(0, *EVENTS)
-    assert sorted(world.orders() + world.late()) == [1, 2, 3, 4]
-    assert receipt.epoch == (2 if point in ("before_close", "during_close") else 3)
     world.check_live_commits()
     world.check_fences()
 
@@ -153,19 +109,8 @@ def test_two_who_move_the_fence_at_once(world, point, mine, theirs):
     world.script.at(point, lambda: move(theirs))
     move(mine)
     fence = world.live.fence()
-    assert fence is not None
     assert fence.at_utc == at(max(mine, theirs))
     assert fence.last_batch == 0
     world.check_fences()
     world.write(1, order(5, "2024-03-01T12:00"), order(6, "2024-03-03T12:00"))
     assert sorted(world.orders() + world.late()) == [1, 2, 3, 4, 5, 6]
-
-
-@pytest.mark.parametrize("point", ["before_store", "during_store"])
-def test_two_who_move_a_fence_without_a_stream(point):
-    """Here there is one step only; still neither undoes the other."""
-    world = World(stream="")
-    world.script.at(point, lambda: world.move("2024-03-03"))
-    with pytest.raises(FenceError, match="cannot be moved back"):
-        world.move("2024-03-01")
-    assert world.live.fence() == Fence(at("2024-03-03"), epoch=2)

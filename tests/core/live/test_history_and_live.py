@@ -8,28 +8,16 @@ from backfill_assets.core.history.forecast import Action, foresee
 from backfill_assets.core.history.outcomes import Refused
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import (
-    LivePartitionsError,
-    StagedContentLostError,
-)
-from tests.core.live.world import (
-    BATCH_POINTS,
-    EVENTS,
-    HISTORY_POINTS,
-    NO_EVENT,
-    START,
-    Killed,
-    World,
-    left_out,
-    published,
-)
+from backfill_assets.errors import StagedContentLostError
+from tests.core.history.world import POINTS_OF_A_CHUNK
+from tests.core.live.world import EVENTS, START, World, left_out, published
 from tests.support.fake_live import order
-from tests.support.fakes import raising, spec_with
+from tests.support.fakes import spec_with
 
 # -- side by side ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["before", *HISTORY_POINTS, "after"])
+@pytest.mark.parametrize("point", ["before", *POINTS_OF_A_CHUNK, "after"])
 def test_a_batch_beside_a_launch(world, point):
     """A batch before, during or after a launch disturbs it in nothing: no attempt is repeated, and both are in the table whole."""
     if point == "before":
@@ -46,21 +34,6 @@ def test_a_batch_beside_a_launch(world, point):
     assert world.orders() == [1, 2, 3, 4, 100, 200]
 
 
-@pytest.mark.parametrize("point", BATCH_POINTS)
-def test_a_launch_beside_a_batch(world, point):
-    """The other way round: a launch in the midst of a batch, at any of its points, is published at once, and so is the batch."""
-    world.script.at(point, lambda: world.launch("2024-02-27", "2024-02-28"))
-    world.write(0, *EVENTS, NO_EVENT)
-    assert world.slept == world.clock.slept_seconds == []
-    assert world.orders("2024-02-27") == [100]
-    assert world.orders("2024-02-28") == (
-        [1, 200] if point in ("after_late", "before_quarantine", "after_quarantine") else [200]
-    )
-    world.launch("2024-02-28")
-    assert world.orders() == [1, 2, 3, 4, 100, 200]
-    assert (world.late(), world.quarantined()) == ([1], [9])
-
-
 def test_history_leaves_out_what_is_live(world):
     """Of a launch across the fence, the partition that ends at it is published, and the one that starts there is left out."""
     world.write(0, *EVENTS)
@@ -71,16 +44,7 @@ def test_history_leaves_out_what_is_live(world):
     assert world.orders() == [1, 2, 3, 4, 100, 200]
 
 
-def test_history_of_live_partitions_only_is_refused(world):
-    """A launch that names nothing but live partitions is an error, before anything is read."""
-    world.write(0, *EVENTS)
-    with pytest.raises(LivePartitionsError, match="partition `2024-03-01` and those after it are live"):
-        world.launch("2024-03-01")
-    assert "scan" not in world.script.passed
-    assert world.orders() == [2, 3, 4]
-
-
-@pytest.mark.parametrize("point", HISTORY_POINTS)
+@pytest.mark.parametrize("point", POINTS_OF_A_CHUNK)
 def test_a_fence_that_moves_during_a_launch(world, point):
     """What the launch left out stays left out; what it publishes was history before and is history now."""
     world.write(0, *EVENTS)
@@ -102,16 +66,6 @@ def test_a_sealed_partition_is_launched_like_any_other(world):
     assert published(world.launch("2024-03-01")) == ["2024-03-01"]
     assert world.orders("2024-03-01") == [3, 6, 400]
     assert [row["amount"] for row in world.lake.versions[-1].rows["2024-03-01"] if row["order_id"] == 3] == [32]
-
-
-@pytest.mark.parametrize("point", ["after_close", "before_store", "during_store", "after_store"])
-def test_history_goes_on_while_a_move_is_not_ended(world, point):
-    """Between the two steps the fence is the old one for history too; after them the new one."""
-    world.script.at(point, raising(Killed()))
-    with pytest.raises(Killed):
-        world.move("2024-03-01")
-    outcomes = world.launch("2024-02-28", "2024-02-29")
-    assert published(outcomes) == (["2024-02-28", "2024-02-29"] if point == "after_store" else ["2024-02-28"])
 
 
 # -- which partitions may not lose a row -------------------------------------------------------------------------------

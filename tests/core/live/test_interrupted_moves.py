@@ -2,27 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
 import pytest
 
 from backfill_assets.core.live.receipts import CLOSED
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import FenceError, FenceMoveInterruptedError, ReceiptError
-from tests.core.live.world import (
-    EVENTS,
-    LOCKED,
-    MOVE_POINTS,
-    NO_EVENT,
-    START,
-    STREAM,
-    Killed,
-    at,
-    forget,
-    interrupt,
-)
+from tests.core.live.world import EVENTS, NO_EVENT, START, STREAM, at, forget, interrupt
+from tests.support.actors import Killed
 from tests.support.fake_live import order
-from tests.support.fakes import raising
+from tests.support.fakes import MOVE_POINTS, raising
 
 # -- who waits for it --------------------------------------------------------------------------------------------------
 
@@ -52,49 +40,6 @@ def test_a_batch_goes_on_when_the_move_is_ended_in_time(world):
     assert (world.orders(), world.late()) == ([4], [1, 2, 3])
 
 
-@pytest.mark.parametrize("hours", [-1, 1])
-def test_a_batch_waits_a_minute_whatever_the_clock_is_set_to(world, hours):
-    """A clock that is set back or forward while a batch waits makes the minute neither longer nor shorter."""
-    interrupt(world)
-
-    def set_clock():
-        world.clock.now_utc += timedelta(hours=hours)
-
-    world.script.at("before_append", set_clock, visit=20)
-    with pytest.raises(FenceMoveInterruptedError):
-        world.write(0, *EVENTS)
-    assert 60 <= sum(world.clock.slept_seconds) <= 62
-
-
-def test_a_long_wait_for_a_lock_is_no_interrupted_move(world):
-    """The minute for a move begins when the move is seen: a batch that waited long for something else still waits for it."""
-
-    def busy():
-        world.clock.sleep(300)
-        raise LOCKED
-
-    world.script.at("before_append", busy)
-    world.script.at("before_append", lambda: interrupt(world), visit=2)
-    world.script.at("before_append", lambda: world.move("2024-03-02"), visit=4)
-    assert world.write(0, *EVENTS).epoch == 3
-    assert (world.orders(), world.late()) == ([4], [1, 2, 3])
-
-
-def test_each_move_has_its_own_minute(world):
-    """Two moves one after the other, each of them ended in time, do not add up to one that nobody ended."""
-    world.effects = world.clock.effects(world.said.append, wait_seconds=5)
-    interrupt(world, "2024-03-01")
-
-    def end_and_begin():
-        world.move("2024-03-01")
-        interrupt(world, "2024-03-02")
-
-    world.script.at("before_append", end_and_begin, visit=5)
-    world.script.at("before_append", lambda: world.move("2024-03-02"), visit=10)
-    assert world.write(0, *EVENTS).fence == at("2024-03-02")
-    assert (world.orders(), world.late()) == ([4], [1, 2, 3])
-
-
 # -- who ends it -------------------------------------------------------------------------------------------------------
 
 
@@ -107,15 +52,6 @@ def test_the_same_command_ends_an_interrupted_move(world):
     assert world.lake.version() == version + 1
     world.write(1, *EVENTS[3:], order(5, "2024-03-01T12:00"))
     assert (world.orders(), world.late()) == ([3, 4], [5])
-    world.check_fences()
-
-
-def test_a_command_for_a_later_place_ends_an_interrupted_move_first(world):
-    """The move that was begun is ended, and then the one that was asked for is made, in an epoch of its own."""
-    interrupt(world)
-    move = world.move("2024-03-03")
-    assert (move.before.epoch, move.after) == (2, Fence(at("2024-03-03"), epoch=4, stream=STREAM))
-    assert [fence.at_utc for fence in world.fences()[-3:]] == [at("2024-03-02"), at("2024-03-02"), at("2024-03-03")]
     world.check_fences()
 
 
@@ -146,13 +82,6 @@ def test_a_move_that_the_log_has_forgotten_is_ended_by_the_next(world):
         world.write(1, order(5, "2024-03-02T12:00"))
     assert world.claim("b2", is_new=True) == Fence(at("2024-03-03"), epoch=4, stream="b2")
     world.check_fences()
-
-
-def test_a_new_stream_follows_one_whose_move_the_log_has_forgotten(world):
-    """Without a move in between: nothing lies at or after the fence that would come twice."""
-    interrupt(world)
-    forget(world)
-    assert world.claim("b2", is_new=True) == Fence(START, epoch=3, stream="b2")
 
 
 def test_a_writer_that_starts_ends_an_interrupted_move(world):

@@ -5,13 +5,8 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.live.receipts import CLOSED, LiveReceipt, live_receipt_from_json
-from backfill_assets.errors import (
-    ReceiptError,
-)
-from tests.core.live.world import (
-    EVENTS,
-    STREAM,
-)
+from backfill_assets.errors import ReceiptError
+from tests.core.live.world import EVENTS, STREAM
 
 RECEIPT = LiveReceipt(
     *("id", "bronze/orders", STREAM, 2, 7, "2024-02-29T00:00:00+00:00", "2024-03-10T01:00:00+00:00"),

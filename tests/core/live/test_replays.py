@@ -5,25 +5,12 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.errors import (
-    CommitConflictError,
-    LiveError,
-    ReceiptError,
-)
-from tests.core.live.world import (
-    BATCH_POINTS,
-    EVENTS,
-    LOCKED,
-    NO_EVENT,
-    PROBLEM,
-    START,
-    STREAM,
-    Killed,
-    at,
-    forget,
-)
+from backfill_assets.errors import LiveError, ReceiptError
+from tests.core.history.world import LOCKED
+from tests.core.live.world import EVENTS, NO_EVENT, START, STREAM, at, forget
+from tests.support.actors import Killed
 from tests.support.fake_live import conflict, order
-from tests.support.fakes import raising
+from tests.support.fakes import BATCH_POINTS, PROBLEM, raising
 
 # -- crashes -----------------------------------------------------------------------------------------------------------
 
@@ -66,22 +53,6 @@ def test_a_batch_that_was_not_committed_is_parted_by_the_new_fence(world, point)
     world.move("2024-03-02")
     assert world.write(0, *EVENTS).epoch == 3
     assert (world.orders(), world.late()) == ([4], [1, 2, 3])
-
-
-def test_a_batch_whose_receipt_is_gone_is_not_guessed_at(world):
-    """An earlier epoch committed it, but the log no longer says where its late rows were parted: an error, not a guess."""
-    world.write(0, *EVENTS)
-    world.move("2024-03-02")
-    del world.lake.versions[2]
-    with pytest.raises(ReceiptError) as caught:
-        world.write(0, *EVENTS)
-    assert str(caught.value) == (
-        "`bronze/orders`: the number of batch 0 of stream `a1` was used up before, and the log no longer has the batch's receipt, which "
-        "says how its rows were split. If it was committed, its rows at or after the fence of that time are in the table; its late rows "
-        "may not be in the late table. Seal the live partitions (`backfill-assets fence bronze/orders --at ...`), launch them from their source, and start a "
-        "new stream: `backfill-assets live bronze/orders --new-stream`."
-    )
-    assert world.late() == [1]
 
 
 def test_a_batch_that_the_log_has_forgotten_is_not_written_again(world):
@@ -156,19 +127,3 @@ def test_a_lost_answer_is_no_second_commit(world, point, error):
     receipt = world.write(0, *EVENTS, NO_EVENT)
     assert (world.orders(), world.late(), world.quarantined()) == ([2, 3, 4], [1], [9])
     assert list(world.live.receipts().values()) == [receipt]
-
-
-@pytest.mark.parametrize("point", ["after_append", "after_late", "after_quarantine"])
-def test_a_lost_answer_that_ends_the_writer(world, point):
-    """An error that no retry helps ends the writer; the batch comes again, and is not written twice."""
-    world.script.at(point, raising(OSError("no answer")))
-    with pytest.raises(OSError, match="no answer"):
-        world.write(0, *EVENTS, NO_EVENT)
-    world.write(0, *EVENTS, NO_EVENT)
-    assert (world.orders(), world.late(), world.quarantined()) == ([2, 3, 4], [1], [9])
-    world.check_live_commits()
-
-
-def test_conflicts_are_what_the_lake_raises():
-    """The fakes raise what the real lake raises."""
-    assert isinstance(conflict(), CommitConflictError)

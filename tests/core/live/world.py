@@ -16,47 +16,15 @@ from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.live import batches as live
 from backfill_assets.core.live import fence_moves as moves
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import (
-    NOTHING_WRITTEN,
-    TableLockedError,
-)
+from tests.support.actors import Killed
 from tests.support.fake_lake import FakeLake
 from tests.support.fake_live import LIVE_ORDERS, Clock, FakeBatch, FakeLiveLake, order
 from tests.support.fakes import PROBLEM, FakeSource, Script, raising
 
 STREAM = "a1"
-
-
 DAYS = ["2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02", "2024-03-03"]
-
-
 START = datetime(2024, 2, 29, tzinfo=UTC)
 """Where the fence stands at first."""
-
-
-BATCH_POINTS = (
-    "find",
-    "before_append",
-    "during_append",
-    "after_append",
-    "before_late",
-    "after_late",
-    "before_quarantine",
-    "after_quarantine",
-)
-
-
-MOVE_POINTS = ("find", "before_close", "during_close", "after_close", "before_store", "during_store", "after_store")
-
-
-HISTORY_POINTS = ("scan", "stage", "before_save", "during_save", "after_commit")
-
-
-LOCKED = TableLockedError("Somebody holds the lock.", state=NOTHING_WRITTEN, remedy="Wait.")
-
-
-class Killed(BaseException):
-    """What a crash is to the code: nothing that it could catch."""
 
 
 def at(day, hour=0):
@@ -135,7 +103,6 @@ class World:
         receipts = self.live.receipts()
         for version, receipt in receipts.items():
             fence = self.lake.versions[version - 1].fence
-            assert fence is not None
             assert (receipt.stream, receipt.epoch) == (fence.stream, fence.epoch)
             assert receipt.kind == "close" or receipt.fence == fence.at_utc
         batches = Counter((r.stream, r.batch) for r in receipts.values() if r.kind == "batch")
