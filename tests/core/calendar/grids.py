@@ -10,14 +10,8 @@ from backfill_assets.core.calendar.partitions import Grid
 from backfill_assets.core.calendar.windows import Grain, first_day
 
 DAILY = Grid(Grain.DAILY, date(2023, 1, 1))
-
-
 YEARS = DAILY.between("2023-01-01", "2025-12-31")
-
-
 MICROSECOND = timedelta(microseconds=1)
-
-
 ZONES = [
     "UTC",
     "Europe/Berlin",

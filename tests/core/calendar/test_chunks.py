@@ -47,11 +47,6 @@ def test_chunks_are_cut_by_bytes(size_bytes, max_bytes, chunks):
     assert sizes_of(len(size_bytes), max_partitions=100, max_bytes=max_bytes, size_bytes=size_bytes) == chunks
 
 
-def test_no_partitions_are_no_chunks():
-    """Nothing is cut into nothing."""
-    assert chunks_of([], max_partitions=4, max_bytes=1, size_bytes={}) == []
-
-
 def test_the_last_chunk_is_no_crumb():
     """Chunks that only the number of partitions bounds differ by one at most."""
     for count in range(1, 60):
@@ -61,12 +56,7 @@ def test_the_last_chunk_is_no_crumb():
             assert len(sizes) == -(-count // most), "no more chunks than are needed"
 
 
-@given(
-    st.lists(st.integers(0, 400), unique=True, max_size=60),
-    st.integers(1, 20),
-    st.integers(1, 100),
-    st.data(),
-)
+@given(st.lists(st.integers(0, 400), unique=True, max_size=60), st.integers(1, 20), st.integers(1, 100), st.data())
 def test_chunks_cover_everything_once_in_order_and_within_limits(offsets, max_partitions, max_bytes, data):
     """Whatever the order given: every partition is in one chunk, in order of time, and limits hold."""
     partitions = [DAILY.partition((DAILY.start + timedelta(days=n)).isoformat()) for n in offsets]

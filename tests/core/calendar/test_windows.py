@@ -13,7 +13,6 @@ from backfill_assets.core.calendar.windows import (
     Grain,
     Window,
     as_utc,
-    days_of,
     first_day,
     midnight_utc,
     next_first_day,
@@ -23,7 +22,6 @@ from backfill_assets.errors import NaiveInstantError, WindowError
 from tests.support.docstring_tables import table_of
 
 UTC_ZONE = ZoneInfo("UTC")
-BERLIN = ZoneInfo("Europe/Berlin")
 GRAINS = st.sampled_from(list(Grain))
 DAYS = st.dates(date(1990, 1, 1), date(2100, 12, 31))
 MICROSECOND = timedelta(microseconds=1)
@@ -61,42 +59,6 @@ def test_first_day_is_what_its_docstring_says(day, grain, first):
 def test_next_first_day_is_what_its_docstring_says(first, grain, following):
     """Every cell of the table in `next_first_day` holds."""
     assert next_first_day(date.fromisoformat(first), Grain(grain)) == date.fromisoformat(following)
-
-
-@pytest.mark.parametrize(
-    ("first", "grain", "following"),
-    [
-        ("2024-02-28", "daily", "2024-02-29"),
-        ("2023-02-28", "daily", "2023-03-01"),
-        ("2000-02-28", "daily", "2000-02-29"),
-        ("2100-02-28", "daily", "2100-03-01"),
-        ("2024-12-31", "daily", "2025-01-01"),
-        ("2024-02-26", "weekly", "2024-03-04"),
-        ("2024-12-30", "weekly", "2025-01-06"),
-        ("2024-01-01", "monthly", "2024-02-01"),
-        ("2023-02-01", "monthly", "2023-03-01"),
-        ("2024-12-01", "monthly", "2025-01-01"),
-    ],
-)
-def test_partitions_end_where_calendars_turn(first, grain, following):
-    """Leap days, century years and year ends come out as the calendar has them."""
-    assert next_first_day(date.fromisoformat(first), Grain(grain)) == date.fromisoformat(following)
-
-
-@pytest.mark.parametrize(
-    ("first", "grain", "count"),
-    [
-        ("2024-02-01", "monthly", 29),
-        ("2023-02-01", "monthly", 28),
-        ("2023-12-01", "monthly", 31),
-        ("2024-12-30", "weekly", 7),
-        ("2024-02-29", "daily", 1),
-    ],
-)
-def test_days_of_a_partition(first, grain, count):
-    """A partition's days run from its first one, without a hole, up to the next partition's."""
-    start = date.fromisoformat(first)
-    assert list(days_of(start, Grain(grain))) == [start + timedelta(days=n) for n in range(count)]
 
 
 @given(DAYS, GRAINS)
@@ -142,30 +104,6 @@ def test_a_local_day_is_as_long_as_its_zone_makes_it(zone, day, start, hours):
     assert window.end_utc - window.start_utc == timedelta(hours=hours)
 
 
-def test_a_midnight_that_does_not_exist_is_the_first_instant_that_does():
-    """In São Paulo the day 2018-11-04 starts at 01:00; the microsecond before belongs to the day before."""
-    zone = ZoneInfo("America/Sao_Paulo")
-    start = midnight_utc(date(2018, 11, 4), zone)
-    assert start.astimezone(zone).isoformat() == "2018-11-04T01:00:00-02:00"
-    assert (start - MICROSECOND).astimezone(zone).date() == date(2018, 11, 3)
-
-
-def test_a_midnight_that_comes_twice_is_the_first_one():
-    """In Havana 2024-11-03 has two midnights; both belong to the day."""
-    zone = ZoneInfo("America/Havana")
-    window = window_of(date(2024, 11, 3), Grain.DAILY, zone)
-    second = window.start_utc + timedelta(hours=1)
-    assert second.astimezone(zone).strftime("%d %H:%M") == "03 00:00"
-    assert window.contains(second)
-
-
-def test_a_month_has_the_hours_of_its_days():
-    """In Berlin March lacks an hour, and October has one more."""
-    march, october = (window_of(date(2024, month, 1), Grain.MONTHLY, BERLIN) for month in (3, 10))
-    assert march.end_utc - march.start_utc == timedelta(days=31, hours=-1)
-    assert october.end_utc - october.start_utc == timedelta(days=31, hours=1)
-
-
 # -- windows -----------------------------------------------------------------------------------------------------------
 
 
@@ -195,17 +133,8 @@ def test_an_empty_or_reversed_window_is_refused(length):
     start = datetime(2024, 1, 2, tzinfo=UTC)
     with pytest.raises(WindowError) as caught:
         Window(start, start + length)
-    assert (
-        caught.value.what
-        == f"The window from `2024-01-02T00:00:00+00:00` to `{(start + length).isoformat()}` is empty or reversed."
-    )
+    assert "is empty or reversed" in str(caught.value)
     assert caught.value.remedy == "Give a start that lies before the end."
-
-
-def test_a_window_as_short_as_it_can_be():
-    """A window of one microsecond holds one instant."""
-    start = datetime(2024, 1, 1, tzinfo=UTC)
-    assert Window(start, start + MICROSECOND).contains(start)
 
 
 def test_a_naive_instant_is_refused():
@@ -223,13 +152,6 @@ def test_a_naive_instant_is_refused_wherever_it_comes_in(which):
     """Neither end of a window may be naive, nor what is asked of it."""
     aware, naive = datetime(2024, 1, 1, tzinfo=UTC), datetime(2024, 1, 1, 12)
     with pytest.raises(NaiveInstantError):
-        Window(
-            naive if which == "start" else aware,
-            naive if which == "end" else aware + timedelta(days=1),
-        ).contains(naive if which == "instant" else aware)
-
-
-def test_an_unknown_grain_is_refused():
-    """There is no grain but the three."""
-    with pytest.raises(ValueError, match="'yearly' is not a valid Grain"):
-        Grain("yearly")
+        Window(naive if which == "start" else aware, naive if which == "end" else aware + timedelta(days=1)).contains(
+            naive if which == "instant" else aware
+        )

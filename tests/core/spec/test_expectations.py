@@ -5,28 +5,13 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from backfill_assets.core.spec.expectations import Function
 from tests.support.fakes import spec_with
-
-
-def test_an_expectation_is_known_by_what_it_measures():
-    """Its function, its column, and by which column it is taken."""
-    sums, counts = spec_with(
-        expect=[
-            {"measure": "sum( amount )", "by": "coupon", "within": 0.1},
-            {"measure": "count(*)", "at_least": 1},
-        ]
-    ).expect
-    assert (sums.name, sums.function, sums.column) == ("sum(amount) by coupon", Function.SUM, "amount")
-    assert (counts.name, counts.function, counts.column) == ("count(*)", Function.COUNT, None)
 
 
 @pytest.mark.parametrize(
     ("expected", "says"),
     [
         ({"measure": "amount", "within": 1}, "a measure is a function of a column: `count(*)`, `sum(amount)`"),
-        ({"measure": "count(amount)", "within": 1}, "a measure is a function of a column"),
-        ({"measure": "sum(*)", "within": 1}, "a measure is a function of a column"),
         ({"measure": "summ(amount)", "within": 1}, "there is no function `summ`; did you mean `sum`?"),
         ({"measure": "sum(amuont)", "within": 1}, "expect: there is no column `amuont`; did you mean `amount`?"),
         ({"measure": "sum(amount)", "by": "cupon", "within": 1}, "there is no column `cupon`; did you mean `coupon`?"),
@@ -37,8 +22,6 @@ def test_an_expectation_is_known_by_what_it_measures():
         ),
         ({"measure": "sum(amount)"}, "says nothing of what it must be: give `within`, `at_least` or `at_most`"),
         ({"measure": "sum(amount)", "at_most": 1, "at_least": 2}, "`at_least` is more than `at_most`"),
-        ({"measure": "sum(amount)", "within": -0.1}, "greater than or equal to 0"),
-        ({"measure": "sum(amount)", "within": 0.1, "of": "yesterday"}, "'published', 'previous' or 'week_before'"),
     ],
 )
 def test_what_is_refused(expected, says):

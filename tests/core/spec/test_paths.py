@@ -59,12 +59,9 @@ def test_a_root_with_one_slash_is_no_relative_path(root: str):
 @pytest.mark.parametrize(
     ("path", "folder"),
     [
-        ("./orders", "{root}/landing/orders"),
         ("eu/../orders/.", "{root}/landing/orders"),
         ("../exports", "{root}/exports"),
-        ("/exports/./eu/..", "/exports"),
         ("s3a://me@bucket/./eu/../../orders", "s3a://me@bucket/orders"),
-        ("hdfs://host:8020/a/../b", "hdfs://host:8020/b"),
         ("file:/exports/../orders", "file:/orders"),
         ("orders.v2/..data/", "{root}/landing/orders.v2/..data/"),
     ],

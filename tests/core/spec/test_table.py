@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import date
-
 import pytest
-from pydantic import ValidationError
 
-from backfill_assets.core.calendar.windows import Grain
-from backfill_assets.core.spec.checks import Rule, Severity
-from backfill_assets.core.spec.fields import known_zone
-from backfill_assets.core.spec.files import FilesSpec
-from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, ChunkSize, TableSpec
+from backfill_assets.core.spec.table import TableSpec
 from tests.core.spec.specs import FILES, refusal_of, spec
 
 # -- what a spec is ----------------------------------------------------------------------------------------------------
@@ -43,23 +36,6 @@ def test_a_commit_holds_more_of_what_is_bounded_by_its_bytes(source, grain, most
     assert most_of(chunk={"max_partitions": 9}) == 9
 
 
-def test_a_short_spec_gets_plain_defaults():
-    """What is left out means: no key, UTC, partition column `dt`, nothing emptied, errors stop, four years of days a commit."""
-    made = spec()
-    assert (made.layer, made.name) == ("bronze", "orders")
-    assert made.grid.grain is Grain.DAILY
-    assert (made.grid.start, made.grid.zone_name) == (date(2024, 1, 1), "UTC")
-    assert (made.key_columns, made.partition_column, made.empty) == ([], "dt", "refused")
-    assert (made.checks.severity, made.checks.separate) == (Severity.ERROR, [])
-    assert (made.max_partitions_per_chunk, made.chunk.max_source_bytes) == (1_464, 4 * 1024**3)
-    assert isinstance(made.source, FilesSpec)
-    assert (made.source.layout, made.source.gaps, made.source.complete_when) == (
-        "{year}/{month}/{day}",
-        "refused",
-        "folder_exists",
-    )
-
-
 def test_a_spec_survives_a_round_trip_through_json():
     """A spec that is written as JSON and read again is the same."""
     made = spec(
@@ -80,12 +56,6 @@ def test_a_spec_survives_a_round_trip_through_json():
     assert TableSpec.model_validate(made.model_dump(exclude_unset=True)) == made
 
 
-def test_a_spec_cannot_be_changed():
-    """A spec is a value: an assignment is refused."""
-    with pytest.raises(ValidationError, match="frozen"):
-        spec().key = "bronze/others"
-
-
 def test_columns_in_which_null_is_refused():
     """NULL is refused in what is `not null`, in key columns and in the event time; in the columns' order."""
     columns = {"a": "int", "b": "int not null", "c": "int", "created_at": "timestamp"}
@@ -95,9 +65,7 @@ def test_columns_in_which_null_is_refused():
 # -- the table ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "key", ["orders", "a/b/c", "Bronze/orders", "bronze/", "/orders", "1ronze/orders", "bronze/or ders", "bronze/../x"]
-)
+@pytest.mark.parametrize("key", ["orders", "Bronze/orders", "1ronze/orders", "bronze/../x"])
 def test_a_key_that_is_not_layer_and_name_is_refused(key):
     """A key is a folder and an asset key at once, so its form is narrow."""
     assert refusal_of(spec, key=key) == (
@@ -109,7 +77,6 @@ def test_a_key_that_is_not_layer_and_name_is_refused(key):
     ("changes", "message"),
     [
         ({"key_columns": ["order_ID"]}, "key_columns: there is no column `order_ID`; did you mean `order_id`?"),
-        ({"key_columns": ["xyz"]}, "key_columns: there is no column `xyz`; there are `order_id`, `created_at`, `amount`"),
         ({"key_columns": ["order_id", "order_id"]}, "key_columns: `order_id`, `order_id` names a column twice"),
         ({"event_time": "created"}, "event_time: there is no column `created`; did you mean `created_at`?"),
         ({"event_time": "amount"}, "event_time: `amount` is a `decimal(18,2)`; it must be a `timestamp` or a `date`"),
@@ -126,23 +93,14 @@ def test_a_key_that_is_not_layer_and_name_is_refused(key):
             {"grain": "weekly", "start": "2024-01-03"},
             "start: `2024-01-03` is not the first day of a weekly partition; the one that holds it starts on `2024-01-01`",
         ),
-        (
-            {"grain": "monthly", "start": "2024-02-29"},
-            "start: `2024-02-29` is not the first day of a monthly partition; the one that holds it starts on `2024-02-01`",
-        ),
         ({"time_zone": "Europe/Berln"}, "there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?"),
-        ({"grain": "yearly"}, "Input should be 'hourly', 'daily', 'weekly' or 'monthly'"),
         (
             {"grain": "hourly", "time_zone": "Australia/Lord_Howe"},
             "time_zone: the clocks of `Australia/Lord_Howe` move by part of an hour, and an hour of it is not always an hour long; "
             "use `time_zone: UTC`, or `grain: daily`",
         ),
-        ({"empty": "sometimes"}, "Input should be 'refused' or 'allowed'"),
         ({"colour": "blue"}, "Extra inputs are not permitted"),
-        ({"chunk": {"max_partitions": 0}}, "Input should be greater than or equal to 1"),
         ({"chunk": {"max_partitions": 2001}}, "Input should be less than or equal to 2000"),
-        ({"chunk": {"max_source_bytes": 0}}, "Input should be greater than or equal to 1"),
-        ({"checks": {"severity": "loud"}}, "Input should be 'error' or 'warn'"),
         (
             {"checks": {"separate": ["rows_match"]}},
             "Input should be 'rows_match_source', 'keys_are_unique', 'rows_inside_partition' or 'schema_matches'",
@@ -152,29 +110,3 @@ def test_a_key_that_is_not_layer_and_name_is_refused(key):
 def test_a_spec_that_contradicts_itself_is_refused(changes, message):
     """Each contradiction is named with the value and what would be right."""
     assert refusal_of(spec, **changes) == message
-
-
-def test_an_unknown_zone_without_a_likeness_shows_a_few():
-    """Where nothing is close, the message lists a dozen zones and says that there are more."""
-    with pytest.raises(
-        ValueError, match=r"there is no time zone `42`; there are `Africa/Abidjan`, `Africa/Accra`"
-    ) as caught:
-        known_zone("42")
-    assert str(caught.value).endswith(" and more")
-    assert str(caught.value).count("`") == 2 * 13
-
-
-def test_a_commit_holds_no_more_partitions_than_a_receipt():
-    """The largest chunk is what a receipt may hold."""
-    assert ChunkSize(max_partitions=MAX_PARTITIONS_PER_COMMIT).max_partitions == 2_000
-
-
-@pytest.mark.parametrize("kind", ["timestamp", "date"])
-def test_an_event_time_is_a_timestamp_or_a_date(kind):
-    """Both types decide a partition."""
-    assert spec(columns={"created_at": kind}).columns["created_at"].type == kind
-
-
-def test_the_rules_are_claims():
-    """The names of the rules are what holds when they are green, and are part of the YAML: they do not change."""
-    assert list(Rule) == ["rows_match_source", "keys_are_unique", "rows_inside_partition", "schema_matches"]

@@ -40,9 +40,3 @@ def test_publish_ends_a_refusal():
     attempts = [refused(5, _2024_01_01="a: bad.")]
     assert refusals(attempts, published(6)) == {}
     assert list(refusals(attempts, published(4))) == [DAY]
-
-
-def test_stopped_launch_refuses_nothing():
-    """It has no reason for a single partition."""
-    stopped = Attempt(NOON.isoformat(), "stopped", 1, "run", "run", why="It was terminated.")
-    assert refusals([stopped], {}) == {}

@@ -91,14 +91,6 @@ def test_all_that_applies_is_kept_in_order():
     assert list(State).index(status.states[0]) == min(list(State).index(state) for state in status.states)
 
 
-def test_states_are_in_the_order_of_strictness():
-    """Whatever applies together comes in the order in which the states are declared."""
-    order = list(State)
-    for case in table_of(status_of):
-        (status,) = status_of([DAY], known_of(case))
-        assert sorted(status.states, key=order.index) == list(status.states), case
-
-
 def test_a_partition_at_the_edge_of_what_is_complete():
     """A source that is complete up to the end of a partition is complete for it; a microsecond less is not enough."""
     end = DAY.window.end_utc

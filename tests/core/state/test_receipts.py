@@ -15,7 +15,6 @@ from backfill_assets.core.calendar.windows import Grain
 from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.receipts import (
     FORMAT,
-    MARK,
     Measured,
     PartitionReceipt,
     Receipt,
@@ -125,7 +124,6 @@ def test_the_largest_receipt_is_small():
     assert len(partitions) == 2_000
     assert len(text.encode()) < 400_000
     read = receipt_from_json(text)
-    assert read is not None
     assert read.partitions == partitions
 
 
@@ -157,10 +155,7 @@ def damaged(**changes):
     [
         (damaged(partitions="gone"), "'partitions'"),
         (damaged(partitions=[]), "'list' object has no attribute 'items'"),
-        (damaged(partitions=None), "'NoneType' object has no attribute 'items'"),
         (damaged(partitions={"2024-02-29": [1, "a"]}), "missing 3 required positional arguments"),
-        (damaged(partitions={"2024-02-29": [*range(10)]}), "takes from 6 to 10 positional arguments but 11 were given"),
-        (damaged(partitions={"2024-02-29": 7}), "argument after * must be an iterable"),
         (damaged(run_id="gone"), "missing 1 required positional argument: 'run_id'"),
         (damaged(colour="blue"), "unexpected keyword argument 'colour'"),
     ],
@@ -172,11 +167,6 @@ def test_a_receipt_that_cannot_be_read_is_an_error(text, why):
     assert why in caught.value.what
     assert caught.value.what.startswith("A commit holds a receipt that cannot be read (")
     assert caught.value.state == "The table's rows are not affected."
-
-
-def test_the_mark_is_first():
-    """Whoever looks at the log sees at once what it is."""
-    assert next(iter(json.loads(receipt_of({}).to_json()))) == MARK
 
 
 def test_a_partition_receipt_says_what_its_tally_says():
@@ -207,11 +197,6 @@ def test_the_newest_publish_of_each_partition():
     assert newest["b"].partition is newer.partitions["b"]
 
 
-def test_nothing_published_has_no_newest():
-    """A table without receipts has none for any partition."""
-    assert newest_by_partition({}) == {}
-
-
 def test_what_was_put_back_to_nothing_is_published_by_nobody():
     """A put back over a publish is known as one; a put back to before the first publish leaves nothing known of the partition."""
     first, again = receipt_of({"a": DAY}), receipt_of({"a": DAY, "b": DAY})
@@ -227,9 +212,7 @@ def test_what_was_put_back_to_nothing_is_published_by_nobody():
     [
         ({}, "this", True),
         ({"columns": "others"}, "this", False),
-        ({"columns": ""}, "this", False),
         ({"checksum_encoding": CHECKSUM_ENCODING + 1}, "this", False),
-        ({}, "another", False),
         ({"code_version": ""}, "", False),
         ({"kind": "put_back"}, "this", False),
     ],

@@ -35,13 +35,3 @@ def test_rows_that_were_put_back_may_be_those_of_a_publish(last, is_published):
     (status,) = status_of([DAY], Known(published=newest, rows_now=rows))
     assert status.state.value == "restored"
     assert (partitions_with_foreign_rows([DAY], rows, newest, {}) == []) is is_published
-
-
-def test_an_undo_of_an_undo_has_published_rows_too():
-    """What was put back twice is what was published once."""
-    newest = newest_by_partition(
-        {1: receipt_of({DAY.key: FIRST}), 2: receipt_of({DAY.key: SECOND}), 3: undone(FIRST, 1), 4: undone(SECOND, 2), 5: undone(FIRST, 3)}
-    )  # fmt: skip
-    assert newest[DAY.key].has_published_rows
-    stream = newest_by_partition({1: receipt_of({DAY.key: FIRST}), 2: undone(SECOND, 1), 3: undone(SECOND, 2)})
-    assert not stream[DAY.key].has_published_rows

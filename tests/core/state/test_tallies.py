@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from backfill_assets.core.state.tallies import EMPTY, Tally, checksum_of, instant_of, total
+from backfill_assets.core.state.tallies import Tally, checksum_of, instant_of, total
 
 HASHES = st.integers(-(1 << 63), (1 << 63) - 1)
 """What Spark's `xxhash64` returns: a signed 64-bit number."""
@@ -48,14 +48,8 @@ def test_the_checksums_of_parts_add_up_to_the_whole(parts):
     assert total(tallies) == (len(everything), checksum_of(*lanes_of(everything)))
 
 
-def test_the_total_of_nothing_is_nothing():
-    """No partitions have no rows, as an empty one has."""
-    assert total([]) == total([EMPTY, EMPTY]) == (0, 0)
-
-
 @pytest.mark.parametrize(
-    ("checksum", "text"),
-    [(0, "0000000000000000"), (255, "00000000000000ff"), ((1 << 64) - 1, "ffffffffffffffff")],
+    ("checksum", "text"), [(0, "0000000000000000"), (255, "00000000000000ff"), ((1 << 64) - 1, "ffffffffffffffff")]
 )
 def test_a_checksum_is_written_with_16_digits(checksum, text):
     """Its text has the same length for every value, so that texts compare as numbers do."""
@@ -77,11 +71,3 @@ def test_microseconds_become_instants_exactly(micros, instant):
     assert instant_of(micros) == instant
     tally = Tally(first_event_micros=micros, last_event_micros=micros)
     assert (tally.first_event_utc, tally.last_event_utc) == (instant, instant)
-
-
-def test_same_content_is_rows_and_checksum():
-    """Two tallies count the same rows if both numbers agree; what else they say does not matter."""
-    tally = Tally(rows=2, checksum=7, first_event_micros=1, null_keys=1)
-    assert tally.same_content(Tally(rows=2, checksum=7))
-    assert not tally.same_content(Tally(rows=3, checksum=7))
-    assert not tally.same_content(Tally(rows=2, checksum=8))
