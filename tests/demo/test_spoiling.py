@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import date, timedelta
+from datetime import date
 from decimal import Decimal
 
 import pyarrow.parquet as pq
@@ -36,15 +36,6 @@ def test_a_corrupt_day_differs_though_its_rows_count_the_same(one_day):
     assert after[0]["amount"] == before[0]["amount"] + Decimal("0.01")
     assert all(str(number) in told for number in (*gone, *twice, *changed))
     assert told.startswith("2024-02-26: ")
-
-
-def test_a_corrupt_day_keeps_its_schema_and_its_neighbours(one_day):
-    """Only the one file changes, and only its rows do."""
-    tuesday = file_of(one_day, MONDAY + timedelta(days=1))
-    schema, neighbour = pq.read_schema(file_of(one_day, MONDAY)), tuesday.read_bytes()
-    corrupt_day(one_day, MONDAY)
-    assert pq.read_schema(file_of(one_day, MONDAY)) == schema
-    assert tuesday.read_bytes() == neighbour
 
 
 @pytest.mark.parametrize("times", [1, 2])
