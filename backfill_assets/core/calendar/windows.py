@@ -6,7 +6,6 @@ it becomes UTC here and nowhere else, once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
@@ -101,14 +100,6 @@ def next_first_day(first: date, grain: Grain) -> date:
     if grain is Grain.MONTHLY:
         return (first.replace(day=28) + timedelta(days=4)).replace(day=1)
     return first + timedelta(days=1)
-
-
-def days_of(first: date, grain: Grain) -> Iterator[date]:
-    """Yield every local day of the partition that starts on `first`."""
-    day, end = first, next_first_day(first, grain)
-    while day < end:
-        yield day
-        day += timedelta(days=1)
 
 
 def midnight_utc(day: date, zone: ZoneInfo) -> datetime:
