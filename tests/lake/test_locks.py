@@ -22,7 +22,7 @@ from backfill_assets.spark.local_disk import local_path
 from tests.support.shop import folder_of, frame_of, orders, orders_spec, receipt_for, rows_in, write_parquet
 
 SPEC = orders_spec()
-DAY, NEXT = "2024-01-01", "2024-01-02"
+DAY = "2024-01-01"
 
 
 def named(*keys: str) -> list[Partition]:

@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from threading import Barrier
-from typing import Any
 
 import pytest
 
@@ -21,11 +20,9 @@ from backfill_assets.lake import local_log, receipts_table
 from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.spark.failures import translated
-from tests.support.shop import frame_of, opened, orders_spec, receipt_for, rows_in
+from tests.support.shop import frame_of, opened, receipt_for, rows_in
 
-Row = dict[str, Any]
 DAY, NEXT = "2024-01-01", "2024-01-02"
-SPEC = orders_spec()
 
 
 def publish(table: LakeTable, receipt_id: str, *keys: str) -> Receipt:

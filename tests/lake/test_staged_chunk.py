@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
@@ -19,7 +18,6 @@ from tests.support.shop import (
     receipt_for,
 )
 
-Row = dict[str, Any]
 DAY, NEXT = "2024-01-01", "2024-01-02"
 SPEC = orders_spec()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
 
@@ -22,8 +21,7 @@ from tests.support.shop import (
     receipt_for,
 )
 
-Row = dict[str, Any]
-DAY, NEXT = "2024-01-01", "2024-01-02"
+DAY = "2024-01-01"
 SPEC = orders_spec()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import UTC, date, datetime
-from typing import Any
 
 from pyspark.sql import functions as F
 
@@ -11,7 +10,6 @@ from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
 from backfill_assets.spark.expressions import partition_value
 from tests.support.shop import frame_of, orders, orders_spec
 
-Row = dict[str, Any]
 DAY = "2024-01-01"
 
 

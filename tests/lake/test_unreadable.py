@@ -26,7 +26,6 @@ from tests.support.shop import (
 )
 
 DAYS = ["2024-01-01", "2024-01-02", "2024-01-03"]
-ROWS = [row for number, day in enumerate(DAYS) for row in orders(day, 3, order_id=100 * number)]
 
 
 @pytest.fixture

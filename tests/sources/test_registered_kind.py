@@ -19,10 +19,8 @@ from backfill_assets.assets.lakehouse import load_tables
 from backfill_assets.core.spec.sources import kind_of, source_kinds
 from backfill_assets.errors import ConfigurationError, TableSpecError
 from tests.support.cash_register import block, kinds_restored
-from tests.support.shop import orders
 
 TILL_ORDERS = dg.AssetKey(["bronze", "till_orders"])
-ROWS = {day: orders(day) for day in ("2024-01-01", "2024-01-02", "2024-01-03")}
 
 
 @pytest.fixture(autouse=True)
