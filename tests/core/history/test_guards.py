@@ -8,17 +8,13 @@ from backfill_assets.core.history.audit import AuditRule
 from backfill_assets.core.history.guards import ALL_KEYS, KeyRange, guards_in, key_range
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import WindowError
+from tests.core.spec import specs
 from tests.support.docstring_tables import table_of
 
 
 def spec_of(kind: str, *more: str) -> TableSpec:
     columns = {"id": f"{kind} not null", "at": "timestamp not null", **dict.fromkeys(more, "int not null")}
-    return TableSpec.model_validate(
-        {
-            "key": "bronze/things", "columns": columns, "key_columns": ["id", *more], "event_time": "at",
-            "grain": "daily", "start": "2024-01-01", "source": {"kind": "files", "path": "things", "format": "parquet"},
-        }
-    )  # fmt: skip
+    return specs.spec(columns=columns, key_columns=["id", *more], event_time="at")
 
 
 @pytest.mark.parametrize("case", table_of(key_range), ids=lambda case: f"{case['key']} {case['text']}")

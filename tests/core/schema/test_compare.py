@@ -10,23 +10,14 @@ from pydantic import ValidationError
 from backfill_assets.core.schema.compare import Action, Observed, TableColumn, compare_columns, compare_events
 from backfill_assets.core.schema.inference import OBJECT
 from backfill_assets.core.spec.table import TableSpec
+from tests.core.spec import specs
 
 COLUMNS = {"order_id": "bigint", "amount": "decimal(18,2)", "note": "string", "ordered_at": "timestamp"}
-SOURCE = {"kind": "files", "path": "orders", "format": "parquet"}
 
 
 def spec_of(columns: dict[str, Any] | None = None, **source: Any) -> TableSpec:
-    return TableSpec.model_validate(
-        {
-            "key": "bronze/orders",
-            "columns": columns or COLUMNS,
-            "key_columns": ["order_id"],
-            "event_time": "ordered_at",
-            "grain": "daily",
-            "start": "2024-01-01",
-            "source": {**SOURCE, **source},
-        }
-    )
+    facts = {"columns": columns or COLUMNS, "key_columns": ["order_id"], "event_time": "ordered_at"}
+    return specs.spec(**facts, source={**specs.FILES, **source})
 
 
 def table_with(**changes: Any) -> dict[str, TableColumn]:

@@ -5,31 +5,15 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from pydantic import ValidationError
 
 from backfill_assets.core.spec.lakehouse import check_together
-from backfill_assets.core.spec.table import TableSpec
+from tests.core.spec.specs import refusal_of, spec
 
-PLAIN = {
-    "key": "bronze/visits",
-    "columns": {"visit_id": "bigint not null", "visited_at": "timestamp not null"},
-    "event_time": "visited_at",
-    "grain": "daily",
-    "start": "2022-01-01",
-    "source": {"kind": "files", "path": "visits", "format": "json"},
-}
 LIVE = {"path": "visit_events", "starts": "2024-07-01", "late": "keep"}
 
 
 def visits(once, **changes):
-    return TableSpec.model_validate({**PLAIN, "once": once, **changes})
-
-
-def refusal_of(once, **changes):
-    with pytest.raises(ValidationError) as caught:
-        visits(once, **changes)
-    (error,) = caught.value.errors()
-    return error["msg"].removeprefix("Value error, ")
+    return spec(**{"key": "bronze/visits", "start": "2022-01-01", "once": once, **changes})
 
 
 @pytest.mark.parametrize(
@@ -126,12 +110,12 @@ def test_a_flow_may_end_where_the_stream_begins():
 )
 def test_flows_that_cannot_be(once, says):
     """Bad ranges, overlaps, names and years before a guard are refused, with the value and what would be right."""
-    assert says in refusal_of(once)
+    assert says in refusal_of(visits, once)
 
 
 def test_a_flow_that_reaches_into_the_stream_is_refused():
     """What the live stream owns from the beginning is not history's to load."""
-    assert refusal_of({"years": [2024]}, live=LIVE) == (
+    assert refusal_of(visits, {"years": [2024]}, live=LIVE) == (
         "once.years: `visits_2024` (2024-01-01...2024-12-31) reaches into what the live stream owns: `live.starts` is `2024-07-01`; "
         "a flow ends before it, so name the part before it under `ranges`"
     )

@@ -22,21 +22,15 @@ from backfill_assets.core.spec.version_sets import (
 )
 from backfill_assets.core.spec.version_strategy import strategy_of
 from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
+from tests.core.spec.specs import FILES
+from tests.core.spec.specs import spec as plain_spec
 
 COLUMNS = {"id": "bigint", "amount": "decimal(18,2)", "at": "timestamp", "note": "string"}
 
 
 def spec(key: str, source: Any = None, **changes: Any) -> TableSpec:
-    facts: dict[str, Any] = {
-        "key": key,
-        "columns": COLUMNS,
-        "key_columns": ["id"],
-        "event_time": "at",
-        "grain": "daily",
-        "start": "2024-01-01",
-        "source": source or {"kind": "files", "path": "orders", "format": "parquet"},
-    }
-    return TableSpec.model_validate({**facts, **changes})
+    facts = {"columns": COLUMNS, "key_columns": ["id"], "event_time": "at", "source": source or FILES}
+    return plain_spec(key=key, **{**facts, **changes})
 
 
 def made_of(*keys: str) -> dict[str, Any]:
