@@ -20,9 +20,6 @@ from tests.support.migrations import read_migrations_once
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROVED = pytest.StashKey[set[str]]()
-"""The names of all collected tests of which `make prove` runs at least one variant, whatever is run now."""
-
 NEEDS_A_JVM = {"lake", "live", "sources", "spark"}
 """Folders below `tests/` whose tests are all marked `spark`; elsewhere those are that ask for the session."""
 
@@ -40,16 +37,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest itself then brings tests of the same fixture parameter together
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests that need a JVM by their folder, and put the files that take longest first."""
     here = Path(__file__).parent
     for item in items:
         below = item.path.relative_to(here).parts if item.path.is_relative_to(here) else ("",)
         if below[0] in NEEDS_A_JVM or "spark" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.spark)
-    config.stash[PROVED] = {
-        str(getattr(item, "originalname", "")) for item in items if item.get_closest_marker("prove")
-    }
     rank = {path: min(map(_rank, of_file)) for path, of_file in groupby(items, key=lambda item: item.path)}
     items.sort(key=lambda item: rank[item.path])
 
