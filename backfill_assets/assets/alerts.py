@@ -173,14 +173,14 @@ def post(url: str, body: Mapping[str, object]) -> str:
 def _problems(instance: dg.DagsterInstance, tables: Tables, gaps: dg.AssetKey, now: datetime) -> Iterator[Problem]:
     """Yield failed checks, gaps, and streams that are silent or lag, as Dagster's history has them; without Spark."""
     for key, table in tables.items():
-        live = live_asset_key(table.spec)
+        spec, live = table.spec, live_asset_key(table.spec)
         if failed := failed_comparisons(instance, table):
             yield _failing("check_failed", dg.AssetCheckKey(table.asset_key, RECONCILED), key, failed)
         yield from _of_check(instance, "gap_found", dg.AssetCheckKey(gaps, check_name(key)), key)
-        for check in CHECKS if table.spec.live else ():
+        for check in CHECKS if spec.live else ():
             if check != "live_is_writing":  # the stream's own events say it sooner
                 yield from _of_check(instance, "check_failed", dg.AssetCheckKey(live, check), key)
-        if event := instance.get_latest_materialization_event(live):
+        if (spec.live or spec.changes) and (event := instance.get_latest_materialization_event(live)):
             yield from _of_stream(table, event, now)
 
 
