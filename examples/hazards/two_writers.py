@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.readwriter import DataFrameWriter
 
 from examples.hazards.scene import Case, SafeTable, Scene, days_left_out, days_published
 from examples.hazards.shop import FIRST_DAY, LAST_DAY, NOW, Order, Shop, write_export
@@ -29,28 +30,25 @@ def run(spark: SparkSession, root: Path, shop: Shop) -> Iterator[Case]:
 
 def append(scene: Scene) -> Case:
     """Both append: what is in the export and in the stream is there twice."""
-    before, after = _parted(scene.shop.events())
-    write_export(scene.export, scene.shop.as_of(NOW))
-    with scene.appending_stream() as stream:
-        scene.land(before)
-        stream.processAllAvailable()
-        scene.exported().write.format("delta").mode("append").save(scene.table)
-        scene.land(after)
-        stream.processAllAvailable()
-    return Case("append", scene.wrong())
+    return _written_between(scene, "append", lambda rows: rows.mode("append"))
 
 
 def overwrite_first(scene: Scene) -> Case:
     """The overwrite removes what the stream wrote; what the stream writes next was in the export already."""
+    return _written_between(scene, "overwrite_first", lambda rows: rows.mode("overwrite").option("replaceWhere", WEEK))
+
+
+def _written_between(scene: Scene, name: str, how: Callable[[DataFrameWriter], DataFrameWriter]) -> Case:
+    """Write the export of the day's end between two halves of the stream."""
     before, after = _parted(scene.shop.events())
     write_export(scene.export, scene.shop.as_of(NOW))
     with scene.appending_stream() as stream:
         scene.land(before)
         stream.processAllAvailable()
-        scene.exported().write.format("delta").mode("overwrite").option("replaceWhere", WEEK).save(scene.table)
+        how(scene.exported().write.format("delta")).save(scene.table)
         scene.land(after)
         stream.processAllAvailable()
-    return Case("overwrite_first", scene.wrong())
+    return Case(name, scene.wrong())
 
 
 def overwrite_last(scene: Scene) -> Case:
