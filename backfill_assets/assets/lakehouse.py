@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sysconfig
 import warnings
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 
 import dagster as dg
@@ -75,11 +77,20 @@ def _with_shared_partitions(joined: dg.Definitions) -> dg.Definitions:
 def load_tables(path_within_project: Path) -> dg.Definitions:
     """Load every `defs.yaml` of a project.
 
+    Args:
+        path_within_project: A folder of the project, or of its package where that is installed from a wheel.
+
     Raises:
         TableSpecError: A table is wrong; the message names file, line, field and what would be right for all of them.
     """
     try:
-        return dg.load_from_defs_folder(path_within_project=path_within_project)
+        if not path_within_project.resolve().is_relative_to(sysconfig.get_path("purelib")):
+            return dg.load_from_defs_folder(path_within_project=path_within_project)
+        defs = import_module(f"{path_within_project.name}.defs")  # an installed package lies in no project
+        with warnings.catch_warnings():  # of Dagster's own code about itself, as `load_from_defs_folder` ignores them
+            warnings.simplefilter("ignore", dg.BetaWarning)
+            warnings.simplefilter("ignore", dg.PreviewWarning)
+            return dg.ComponentTree.from_module(defs, project_root=path_within_project.parent).build_defs()
     except ComponentTreeException as error:
         if isinstance(error.__cause__, TableSpecError):  # its message says all: leave out the tree and the stack
             raise error.__cause__.with_traceback(None) from None
