@@ -107,7 +107,7 @@ def _asset(table: Table, specs: Mapping[str, TableSpec]) -> dg.AssetsDefinition:
 def _dependence(spec: TableSpec, source: Input, specs: Mapping[str, TableSpec]) -> dg.AssetDep:
     same_zone = source.table not in specs or specs[source.table].time_zone == spec.time_zone
     return dg.AssetDep(
-        dg.AssetKey(source.table.split("/")), partition_mapping=partition_mapping(source, same_zone=same_zone)
+        dg.AssetKey.from_user_string(source.table), partition_mapping=partition_mapping(source, same_zone=same_zone)
     )
 
 

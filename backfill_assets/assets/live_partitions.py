@@ -91,7 +91,8 @@ def withdraw_sealed(instance: dg.DagsterInstance, spec: TableSpec, fence: Fence)
     An observation is recorded first. It says what was sealed, and has the greatest storage id: SQLite gives the id of a
     deleted newest event to the next one, which a sensor's cursor would then pass over.
     """
-    asset_key, live = _asset_key(spec), _live_keys(instance, spec)
+    asset_key = dg.AssetKey.from_user_string(spec.key)
+    live = _live_keys(instance, asset_key)
     still = {p.key for p in spec.grid.from_start(filter(spec.grid.is_key, live)) if p.window.start_utc >= fence.at_utc}
     sealed = sorted(live - still)
     if not sealed:
@@ -113,7 +114,7 @@ def _event(spec: TableSpec, key: str, rows: int) -> dg.AssetMaterialization:
         "description": dg.MetadataValue.text(_WHAT),  # the page of a partition shows metadata alone
     }
     tags = {DATA_VERSION: LIVE, "dagster/data_version_is_user_provided": "true"}
-    return dg.AssetMaterialization(_asset_key(spec), partition=key, metadata=metadata, tags=tags)
+    return dg.AssetMaterialization(dg.AssetKey.from_user_string(spec.key), partition=key, metadata=metadata, tags=tags)
 
 
 def _record(instance: dg.DagsterInstance, spec: TableSpec, events: Iterable[dg.AssetMaterialization]) -> None:
@@ -131,21 +132,18 @@ def _record(instance: dg.DagsterInstance, spec: TableSpec, events: Iterable[dg.A
 
 def _told(instance: dg.DagsterInstance, spec: TableSpec, partitions: Iterable[Partition]) -> dict[str, _Told]:
     """Return what Dagster was told of each live partition, by key."""
-    keys = sorted(_live_keys(instance, spec) & {partition.key for partition in partitions})
+    asset_key = dg.AssetKey.from_user_string(spec.key)
+    keys = sorted(_live_keys(instance, asset_key) & {partition.key for partition in partitions})
     return {
         event.partition: _Told(event.metadata[ROWS].value, record.timestamp)
-        for record in newest_records(instance, _asset_key(spec), keys)
+        for record in newest_records(instance, asset_key, keys)
         if (event := record.asset_materialization) and event.partition
     }
 
 
-def _live_keys(instance: dg.DagsterInstance, spec: TableSpec) -> set[str]:
+def _live_keys(instance: dg.DagsterInstance, asset_key: dg.AssetKey) -> set[str]:
     """Return the keys of the partitions whose newest event is the stream's."""
-    return {key for key, version in data_versions(instance, _asset_key(spec)).items() if version == LIVE}
-
-
-def _asset_key(spec: TableSpec) -> dg.AssetKey:
-    return dg.AssetKey(spec.key.split("/"))
+    return {key for key, version in data_versions(instance, asset_key).items() if version == LIVE}
 
 
 def _run_id(spec: TableSpec) -> str:

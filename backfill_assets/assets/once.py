@@ -51,7 +51,7 @@ def _asset(table: "Table", specs: Mapping[str, TableSpec], flow: OnceFlow) -> dg
     spec = table.spec
 
     @dg.asset(
-        key=dg.AssetKey(flow.key.split("/")),
+        key=dg.AssetKey.from_user_string(flow.key),
         description=f"Loads `{spec.key}` from `{flow.partitions[0].key}` to `{flow.partitions[-1].key}`, both "
         "included, exactly once.\n\n"
         f"Another run writes nothing. `again: true` in the run's config resets this flow, "

@@ -45,7 +45,7 @@ class Rehearsal(Lakehouse):
 
     def publish(self, definitions: dg.Definitions, spec: TableSpec, first: str, last: str) -> str:
         """Launch a range of a table; return why it failed, or nothing. Dagster's own history hears nothing of it."""
-        key = dg.AssetKey(spec.key.split("/"))
+        key = dg.AssetKey.from_user_string(spec.key)
         with_this = dg.Definitions(
             assets=[
                 one for one in definitions.assets or [] if isinstance(one, dg.AssetsDefinition) and key in one.keys

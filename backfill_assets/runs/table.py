@@ -32,7 +32,7 @@ class Table:
 
     @property
     def asset_key(self) -> dg.AssetKey:
-        return dg.AssetKey(self.spec.key.split("/"))
+        return dg.AssetKey.from_user_string(self.spec.key)
 
     @property
     def code_version(self) -> str:

@@ -161,7 +161,7 @@ def is_launch_of(instance: dg.DagsterInstance, run: dg.DagsterRun, table: Table)
 
 def assets_of(table: Table) -> set[dg.AssetKey]:
     """Return the assets that launch a table: its own, and its once-flows."""
-    return {table.asset_key, *(dg.AssetKey(flow.key.split("/")) for flow in table.spec.once_flows)}
+    return {table.asset_key, *(dg.AssetKey.from_user_string(flow.key) for flow in table.spec.once_flows)}
 
 
 def _is_backfill_of(instance: dg.DagsterInstance, backfill: PartitionBackfill, table: Table) -> bool:
