@@ -71,6 +71,8 @@ def test_comparison_is_exact_unless_a_tolerance_is_declared(spark, tmp_path):
     world.spec = world.spec.model_copy(update={"checks": Checks(tolerance=Tolerance(rows=1))})
     found = compared(world, day)[DAYS[0]]
     assert (found.passed, "`checks.tolerance` allows 1 rows" in found.tolerated) == (True, True)
+    opened(world.lake.path).delete("id = 1")
+    assert passed(world, day) == {DAYS[0]: False}, "two rows differ"
 
 
 @pytest.mark.prove
