@@ -42,6 +42,7 @@ class LoggedCommit:
         touched: Values of the partition column of every file it added or removed; not of those that it only stored
             otherwise, as OPTIMIZE does.
         touched_anything: Whether it wrote files of which the log does not say in which partition they lie.
+        added, removed: Paths of the files that it added, and removed, as the log has them.
         receipt: Ours, if history was written by it.
         live_receipt: Ours, if it is a commit of the live side.
     """
@@ -54,6 +55,8 @@ class LoggedCommit:
     live_receipt: LiveReceipt | None = None
     touched_anything: bool = False
     rows_removed: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
 
     def wrote(self, partition: Partition) -> bool:
         """Say whether the commit changed a partition.
@@ -248,6 +251,7 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
     size_bytes: dict[str, int] = {}
     rows_removed: dict[str, int | None] = {}
     touched: set[str] = set()
+    paths: dict[bool, set[str]] = {True: set(), False: set()}
     touched_anything = False
     metadata: str | None = None
     for line in lines:
@@ -257,6 +261,8 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         file: dict[str, Any] = added or removed or {}
         values: dict[str, Any] | None = file.get("partitionValues")
         partition: Any = (values or {}).get(partition_column)  # None where others wrote NULL
+        if file:
+            paths[bool(added)].add(file["path"])
         if removed:
             so_far, count = rows_removed.get(partition, 0), _live_rows(removed)
             rows_removed[partition] = None if so_far is None or count is None else so_far + count
@@ -278,6 +284,8 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         live_receipt=live_receipt,
         touched_anything=touched_anything,
         rows_removed=rows_removed,
+        added=frozenset(paths[True]),
+        removed=frozenset(paths[False]),
     )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
@@ -12,26 +12,34 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects, repeated
 from backfill_assets.core.history.ports import Commit
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.fence import refuse_live
+from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state.fence import fence_of, first_fence, refuse_live
 from backfill_assets.core.state.receipts import Receipt
+from backfill_assets.core.state.tallies import sum_if_known
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     TRIED_AGAIN,
     CommitConflictError,
     EngineFailedError,
     UncertainCommitError,
+    UnsafeWriteError,
 )
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import (
     LoggedCommit,
     newest_version,
     no_table,
     read_commits,
 )
-from backfill_assets.lake.overwrite import overwrite
+from backfill_assets.lake.overwrite import overwrite, refuse_unsafe_session
 from backfill_assets.lake.properties import read_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.versions_writing import versions_writing
 from backfill_assets.spark.failures import SPARK_FAILURES, jvm_is_gone, translated
+from backfill_assets.table.transaction import Transactions, WrittenFiles
+
+ChosenFiles = tuple[WrittenFiles, Collection[str]]
+"""Files of one write, and the values of the partition column whose files are not taken."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +56,48 @@ class HistoryWriter:
     log: Callable[[str], None]
     lock_timeout_seconds: float
 
-    def commit(self, rows: DataFrame, partitions: Sequence[Partition], receipt: Receipt) -> Commit:
+    def commit_files(
+        self,
+        files: Sequence[ChosenFiles],
+        partitions: Sequence[Partition],
+        receipt: Receipt,
+        *,
+        are_new: bool = True,
+    ) -> Commit:
+        """Replace the content of the given partitions by audited files, in one commit that carries the receipt.
+
+        Args:
+            are_new: Whether they were written for this commit; if not, they are those of an earlier version.
+
+        Raises:
+            As `commit_rows`; also UnreadableTableError: A file does not exist any more. The table is unchanged.
+        """
+        spec = self.spec
+        transactions = Transactions(self.spark, self.path, spec.key, file_options(self.spark, self.path))
+        values = {str(partition.value) for partition in partitions}
+        chosen = [(some, values - {*without}) for some, without in files]
+        predicate = replace_where(spec.partition_column, partitions)
+        made: list[tuple[int, frozenset[str]]] = []
+
+        def save() -> None:
+            if are_new:
+                self._refuse_other_rows(files, receipt)
+            based_on = transactions.commit(
+                chosen,
+                predicate,
+                values,
+                receipt.to_json(),
+                base=receipt.staged_from_version,
+                check=lambda found: refuse_live(spec, partitions, fence_of(found, spec.key) or first_fence(spec)),
+            )
+            made.append(based_on)
+
+        landed = self._saved(save, partitions, receipt)
+        added = landed.added if made == [(landed.version - 1, landed.removed)] else None
+        transactions.verify(chosen, predicate, version=landed.version, added=added)
+        return replace(self._as_commit(landed, receipt.total), is_audited=True)
+
+    def commit_rows(self, rows: DataFrame, partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt.
 
         Raises:
@@ -59,17 +108,28 @@ class HistoryWriter:
             MemoryExhaustedError: Spark ran out of memory. The table is unchanged; a smaller chunk helps.
             UncertainCommitError: Nobody could say whether the commit was made. It is whole in the table or absent.
         """
+        written: list[tuple[int, int]] = []
+
+        def save() -> None:
+            written.append(overwrite(self.spark, self.spec, self.path, rows, partitions, receipt=receipt))
+
+        landed = self._saved(save, partitions, receipt)
+        return self._as_commit(landed, written[0] if written else None)
+
+    def _saved(self, save: Callable[[], None], partitions: Sequence[Partition], receipt: Receipt) -> LoggedCommit:
+        """Save under the table's lock, and find the commit in the log, also where its answer was lost."""
         with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
             refuse_live(self.spec, partitions, read_fence(self.spark, self.spec, self.path))
+            refuse_unsafe_session(self.spark, self.spec.key)
             self._refuse_overtaken(partitions, receipt)
             try:
-                written = overwrite(self.spark, self.spec, self.path, rows, partitions, receipt=receipt)
+                save()
             except SPARK_FAILURES as error:
                 landed = None if jvm_is_gone(error) else self._find(receipt)
                 if landed is None:
                     raise
                 self.log(f"Spark reported a failure, but version {landed.version} was committed.")
-                return self._as_commit(landed, None)
+                return landed
             landed = self._find(receipt)
         if landed is None:  # Delta promises that it is there, where no other driver can write over it
             raise CommitConflictError(
@@ -78,7 +138,7 @@ class HistoryWriter:
                 state="Nothing of it is in the table.",
                 remedy=f"{TRIED_AGAIN} On S3 name a log store: docs/places.md.",
             )
-        return self._as_commit(landed, written)
+        return landed
 
     def _refuse_overtaken(self, partitions: Sequence[Partition], receipt: Receipt) -> None:
         """Spare a write that could only be older than what is there already, or that would make the table by itself."""
@@ -128,6 +188,23 @@ class HistoryWriter:
             if commit.receipt is not None and commit.receipt.receipt_id == receipt.receipt_id:
                 return commit
         return None
+
+    def _refuse_other_rows(self, files: Sequence[ChosenFiles], receipt: Receipt) -> None:
+        """Compare the rows of audited files with those of the receipt: rows that were set aside are in no file."""
+        counted: dict[str, int | None] = {}
+        for some, without in files:
+            for value, rows in some.rows_by_value().items():
+                key = self.spec.grid.key_of(value)
+                counted[key] = sum_if_known([counted.get(key, 0), 0 if value in without else rows])
+        wrong = [key for key, part in receipt.partitions.items() if counted.get(key, 0) not in (part.rows, None)]
+        if wrong:
+            raise UnsafeWriteError(
+                f"`{self.spec.key}`: the files of {len(wrong)} partitions do not hold the rows of their receipt (first "
+                f"`{wrong[0]}`): some rows lie outside the partitions, or have NULL where none is allowed.",
+                state=NOTHING_WRITTEN,
+                remedy="The audit lets no such partition pass: look for a change of the source while it was read.",
+                partitions=wrong,
+            )
 
     def _as_commit(self, landed: LoggedCommit, written: tuple[int, int] | None) -> Commit:
         """Return a commit with keys of partitions instead of the values in the log."""

@@ -13,44 +13,30 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.spark.expressions import all_of, column, row_hash
 
 IS_LATE = "_ba_is_late"
-"""Column of staged rows that says whether a row comes from the late rows; it is there if any do."""
+"""Column of rows that says whether a row comes from the late rows."""
 
 
-def latest_wins(spec: TableSpec, rows: DataFrame, repeated: list[str], *, slices: int = 1, tasks: int = 1) -> DataFrame:
+def winners(spec: TableSpec, rows: DataFrame) -> DataFrame:
     """Keep of each key the row that wins; of rows as new as each other the source's, and always the same one.
 
     A late row that is as new as the source's is a copy of it, and may be from before a column was added. Of two late
     ones that are as new as each other that one wins which has values in more columns.
 
     Args:
-        repeated: Keys of the partitions in which a key comes twice; other partitions are left as they are.
-        slices: Into how many tasks each of these partitions goes.
-        tasks: Into how many all of them go, or more, where each goes into one.
+        rows: Of the table's columns; `IS_LATE` says which ones are late, if any are.
     """
-    here = column(spec.partition_column)
-    values = [str(spec.grid.partition(key).value) for key in repeated]
-    concerned = here.cast("string").isin(values)
-    by_key = Window.partitionBy(here, *(column(name) for name in spec.key_columns)).orderBy(
+    by_key = Window.partitionBy(column(spec.partition_column), *(column(name) for name in spec.key_columns)).orderBy(
         *(column(name).desc_nulls_last() for name in spec.latest_wins_by),
         *(_by_lateness(spec) if IS_LATE in rows.columns else []),
         row_hash(spec).desc(),
     )
-    ranked = rows.where(concerned).withColumn("_ba_rank", F.row_number().over(by_key))
-    winners = ranked.where("_ba_rank = 1").drop("_ba_rank")
-    tasks = max(1, len(repeated) // 100, min(tasks, len(repeated)))
-    winners = in_slices(spec, winners, slices) if slices > 1 else winners.repartition(tasks, here)
-    return rows.where(here.isNull() | ~concerned).unionByName(winners)
+    ranked = rows.withColumn("_ba_rank", F.row_number().over(by_key))
+    return ranked.where("_ba_rank = 1").drop("_ba_rank")
 
 
 def _by_lateness(spec: TableSpec) -> list[Column]:
     has_value = [F.when(column(name).isNull(), 0).otherwise(1) for name in spec.columns]
     return [column(IS_LATE).asc(), F.when(column(IS_LATE), reduce(add, has_value)).desc_nulls_last()]
-
-
-def in_slices(spec: TableSpec, rows: DataFrame, slices: int) -> DataFrame:
-    """Give each task one part of a partition: rows of the same key together, or any rows where there are no keys."""
-    by = [column(name) for name in spec.key_columns] or [row_hash(spec)]
-    return rows.repartition(slices, column(spec.partition_column), *by)
 
 
 def lost_rows(spec: TableSpec, table_rows: DataFrame, staged_rows: DataFrame) -> DataFrame:

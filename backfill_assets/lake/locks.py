@@ -14,11 +14,6 @@ from backfill_assets.lake import paths
 from backfill_assets.spark.local_disk import local_path
 
 
-def writers_wait(uri: str) -> bool:
-    """Say whether writers of a table wait for each other: where the storage needs the lock."""
-    return local_path(uri) is not None
-
-
 def refuse_racing_writers(table: str, uri: str, setting_of: Callable[[str], str | None]) -> None:
     """Refuse a table with a stream where two drivers could commit the same version, and one of the commits be lost.
 
@@ -62,7 +57,7 @@ def table_lock(table_uri: str, *, timeout_seconds: float) -> Iterator[None]:
     if path is None:
         yield
         return
-    lock_file = paths.lock_file(path)
+    lock_file = paths.lock_file(path.resolve())
     with _taken(lock_file, timeout_seconds):
         yield
 

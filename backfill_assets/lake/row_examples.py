@@ -24,14 +24,15 @@ def broken_rows(
     values = {v.partition.key: str(v.partition.value) for v in verdicts}
     belongs = partition_value(spec, column(spec.event_time)).cast("string")
     here = belongs
-    if staged.partition_by_file is not None:
+    if staged.partition_by_file is not None and "_ba_file_id" in staged.rows.columns:
         pairs = [
             part
             for home, key in staged.partition_by_file.items()
             if key in values
             for part in (F.lit(home).cast("bigint"), F.lit(values[key]))
         ]
-        here = F.element_at(F.create_map(*pairs), F.col("_ba_file_id"))
+        home = F.element_at(F.create_map(*pairs), F.col("_ba_file_id"))
+        here = F.when(F.col("_ba_file_id").isNull(), belongs).otherwise(home)
     failed = (
         staged.rows.withColumn("_ba_here", here)
         .where(F.col("_ba_here").isin(list(values.values())))

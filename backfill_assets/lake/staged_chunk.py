@@ -1,13 +1,12 @@
-"""A scan that is read once: late rows joined, one row per key, tallied, and persisted for whoever reads it again."""
+"""A scan that is read once: late rows joined, one row per key, tallied."""
 
 from __future__ import annotations
 
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import Any
+from functools import reduce
 
-from pyspark import StorageLevel
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
@@ -17,12 +16,14 @@ from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally, are_known
-from backfill_assets.lake.latest_wins import IS_LATE, in_slices, latest_wins
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, are_known, sum_if_known
+from backfill_assets.errors import NOTHING_WRITTEN, StagedContentLostError
+from backfill_assets.lake.files_without_values import FILE_NUMBER, FileIds, FilesWithoutValues
+from backfill_assets.lake.latest_wins import IS_LATE, winners
 from backfill_assets.lake.side_tables import LateTable
-from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
-from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import any_of, column, looked_up, partition_value
+from backfill_assets.lake.tally import Groups, duplicate_keys_by_partition, groups_of, tallies_of, tally_rows
+from backfill_assets.lake.unpublished_rows import Reads, UnpublishedRows
+from backfill_assets.spark.expressions import any_of, column, partition_type, partition_value
 from backfill_assets.spark.failures import translated
 
 BYTES_IN_A_TASK = 24 << 20
@@ -31,73 +32,93 @@ BYTES_IN_A_TASK = 24 << 20
 MOST_TASKS = 200
 """More than 4 GB need; a database that has not counted its rows for long may say any size."""
 
-BYTES_IN_MEMORY = 128 << 20
-"""Rows of so many stored bytes are kept in memory; of more, Java would spend longer moving them than a disk does."""
-
-FileIds = Mapping[Any, str] | None
-"""The partition key of each value of `_ba_file_id`; None where the source keeps rows by event time alone."""
+_HOME = "_ba_home"
+_FILE_ID = "_ba_file_id"
+_PROBLEM = "_ba_problem"
 
 
 def stage(
     late_table: LateTable,
+    reads: Reads,
     scan: Scan[DataFrame],
     late: Late = NO_LATE,
     *,
-    slices: int = 1,
     size_bytes: int = 0,
     unique: Contents = NOTHING_KNOWN,
     keeps: bool = True,
 ) -> StagedChunk[DataFrame]:
-    """Read a scan once: join late rows, keep them all, resolve rows with the same key, tally them.
+    """Read a scan once: join late rows, resolve rows with the same key, tally them.
+
+    Rows that the table cannot have are set aside: their partitions are refused. They neither win over others with their
+    key nor lose to them. If they won, a good row would be lost; if they lost, nobody would hear of them.
 
     Args:
         late_table: Of the table that the rows are for.
-        slices: More than one: each partition goes through in so many tasks, cut by key, and is kept on disk alone.
-        size_bytes: Stored bytes of what is read, as far as they are known; of many, rows are kept on disk alone.
+        reads: Writes the rows as files, or keeps them.
+        size_bytes: Stored bytes of what is read, as far as they are known.
         unique: Contents of which it is known that no key comes twice, by partition key: where all that was read is one
             of them, no keys are counted.
-        keeps: If not, rows are kept only if late ones are joined, or any partition has another content than `unique`.
+        keeps: If not, rows are only tallied, unless late ones are joined, or any partition has another content than
+            `unique`.
 
     Raises:
         UnreadableSourceError: A file could not be read to its end.
         MemoryExhaustedError: Spark ran out of memory.
+        StagedContentLostError: The files that were written hold other rows than Delta counted.
     """
     spec, by_file = late_table.spec, scan.partition_by_file
     if not keeps and not late.rows and (known := _tallied(spec, scan, unique)):
         return replace(known, late=late)
-    rows = _with_partition(spec, scan)
-    if late.rows:
-        rows, by_file = _with_late(late_table, rows, by_file, late)
-    scattered = scan.scattered or bool(late.rows)
-    tasks = min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS)
-    slices = max(slices, tasks) if slices > 1 else 1
-    rows = _spread(spec, rows, slices, tasks, scattered=scattered)
-    level = _level(slices, size_bytes)
-    kept = persist(rows.where(_always(uuid.uuid4().hex)), level)
-    resolved: DataFrame | None = None
-    try:
-        with translated(spec.key):
-            tallies = tally_rows(spec, kept, by_file)
-            is_aside = _is_aside(tallies, by_file)
-            of_keys = kept.where(~is_aside) if is_aside is not None else kept
-            is_new = not are_known(tallies, unique)
-            repeated = duplicate_keys_by_partition(spec, of_keys, together=scattered and slices == 1) if is_new else {}
-            if repeated and spec.latest_wins_by:
-                resolved = latest_wins(spec, of_keys, list(repeated), slices=slices, tasks=tasks)
-                if is_aside is not None:
-                    resolved = resolved.unionByName(kept.where(is_aside))
-                resolved = persist(resolved, level)
-                tallies = tally_rows(spec, resolved, by_file)
-                kept.unpersist()
-                return StagedChunk(resolved, tallies, repeated, by_file, _unpersisting(resolved), late=late)
-    except BaseException:
-        for rows in filter(None, (kept, resolved)):
-            rows.unpersist()
-        raise
-    for key, count in repeated.items():
-        if key in tallies:
-            tallies[key] = replace(tallies[key], duplicate_keys=count)
-    return StagedChunk(kept, tallies, {}, by_file, _unpersisting(kept), late=late)
+    with ExitStack() as held, translated(spec.key):
+        read = _Reading(spec, reads, held, min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS), size_bytes)
+        without_values = FilesWithoutValues(spec, by_file)
+        rows = _with_home(spec, _with_partition(spec, scan), by_file)
+        parts = [read(rows, _is_aside(spec, rows), without_values.measured(), scattered=scan.scattered)]
+        if late.rows:
+            parts.append(read(_late_rows(late_table, late), F.lit(False), {}, scattered=True))
+        aside, empty_columns = parts[0].aside(), without_values.found(parts[0].seen)
+        groups = groups_of(spec, _union(part.rows() for part in parts))
+        is_known = aside is None and are_known(tallies_of(spec, groups), unique)
+        repeated = {} if is_known else duplicate_keys_by_partition(spec, _union(part.rows() for part in parts))
+        resolved = [str(spec.grid.partition(key).value) for key in repeated if spec.latest_wins_by]
+        chosen = [(part, resolved) for part in parts]
+        if resolved:
+            parts.append(read(_winners(spec, parts, resolved), F.lit(False), {}, scattered=True))
+            chosen.append((parts[-1], []))
+            groups = {key: found for key, found in groups.items() if key not in repeated}
+            groups |= groups_of(spec, parts[-1].rows())
+        _refuse_other_counts(spec, chosen, groups)
+        if aside is not None:
+            for key, found in groups_of(spec, aside, by_file).items():
+                groups[key] = [*groups.get(key, []), *found]
+        tallies = {
+            key: replace(
+                tally,
+                duplicate_keys=0 if resolved else repeated.get(key, 0),
+                empty_columns=empty_columns.get(key, tally.empty_columns),
+            )
+            for key, tally in tallies_of(spec, groups).items()
+        }
+        kept = _union(part.rows(without) for part, without in chosen)
+        kept = kept if aside is None else kept.unionByName(aside.drop(_HOME), allowMissingColumns=True)
+        superseded = repeated if resolved else {}
+        return StagedChunk(kept, tallies, superseded, by_file, held.pop_all().close, late, parts=tuple(chosen))
+
+
+class _Reading:
+    """Reads frames of one chunk. What was read is released if a later one cannot be read."""
+
+    def __init__(self, spec: TableSpec, reads: Reads, held: ExitStack, tasks: int, size_bytes: int) -> None:
+        self._spec, self._reads, self._held = spec, reads, held
+        self._tasks, self._size_bytes = tasks, size_bytes
+
+    def __call__(
+        self, rows: DataFrame, is_aside: Column, measured: Mapping[str, Column], *, scattered: bool
+    ) -> UnpublishedRows:
+        rows = _spread(self._spec, rows, self._tasks, scattered=scattered)
+        read = self._reads(rows, is_aside, measured, size_bytes=self._size_bytes)
+        self._held.callback(read.release)
+        return read
 
 
 def _tallied(spec: TableSpec, scan: Scan[DataFrame], known: Contents) -> StagedChunk[DataFrame] | None:
@@ -114,17 +135,60 @@ def _with_partition(spec: TableSpec, scan: Scan[DataFrame]) -> DataFrame:
     return scan.rows.withColumn(spec.partition_column, partition_value(spec, column(spec.event_time)))
 
 
-def _is_aside(tallies: Mapping[str, Tally], by_file: FileIds) -> Column | None:
-    """Return which rows neither win over others with their key nor lose to them; None if there are none.
+def _with_home(spec: TableSpec, rows: DataFrame, by_file: FileIds) -> DataFrame:
+    """Add the number of each row's file, and the partition that the file is for."""
+    if by_file is None:
+        return rows
+    values = {key: str(spec.grid.partition(key).value) for key in {*by_file.values()}}
+    files = [(file_id, number, values[key]) for number, (file_id, key) in enumerate(by_file.items())]
+    homes = rows.sparkSession.createDataFrame(files, f"{_FILE_ID} bigint, {FILE_NUMBER} int, {_HOME} string")
+    homes = homes.withColumn(_HOME, F.col(_HOME).cast(partition_type(spec)))
+    return rows.join(F.broadcast(homes), _FILE_ID, "left")
 
-    Those that cannot be read, and those of files with rows of other partitions: their partitions fail. If they won, a
-    good row would be lost; if they lost, nobody would hear of them.
-    """
-    strayed = [file_id for file_id, key in (by_file or {}).items() if key in tallies and tallies[key].stray_rows]
-    aside = [F.col("_ba_file_id").isin(strayed)] if strayed else []
-    if any(tally.unreadable_rows for tally in tallies.values()):
-        aside.append(F.col("_ba_problem").isNotNull())
-    return any_of(aside) if aside else None
+
+def _is_aside(spec: TableSpec, rows: DataFrame) -> Column:
+    """Return which rows the table cannot have: unreadable, without a value that it requires, or of another day."""
+    here = column(spec.partition_column)
+    conditions = [here.isNull(), *(column(name).isNull() for name in spec.required_columns)]
+    if _PROBLEM in rows.columns:
+        conditions.append(F.col(_PROBLEM).isNotNull())
+    if _HOME in rows.columns:
+        conditions.append(~here.eqNullSafe(F.col(_HOME)))
+    return any_of(conditions)
+
+
+def _late_rows(late_table: LateTable, late: Late) -> DataFrame:
+    spec = late_table.spec
+    rows = late_table.rows_of([spec.grid.partition(key) for key in late.rows], version=late.version)
+    assert rows is not None, "late rows were counted in a table that is not there"  # noqa: S101 (counted just before)
+    return rows
+
+
+def _winners(spec: TableSpec, parts: Sequence[UnpublishedRows], values: Sequence[str]) -> DataFrame:
+    """Return the one row of each key in some partitions; the second part has the late rows."""
+    marked = _union(part.rows().withColumn(IS_LATE, F.lit(number > 0)) for number, part in enumerate(parts))
+    return winners(spec, marked.where(column(spec.partition_column).cast("string").isin([*values]))).drop(IS_LATE)
+
+
+def _refuse_other_counts(
+    spec: TableSpec, chosen: Sequence[tuple[UnpublishedRows, Sequence[str]]], groups: Groups
+) -> None:
+    """Compare the rows that were read back from files with those that Delta counted when it wrote them."""
+    counted: dict[str, int | None] = {}
+    for part, without in chosen:
+        for value, rows in part.counted().items():
+            if value not in without:
+                counted[spec.grid.key_of(value)] = sum_if_known([counted.get(spec.grid.key_of(value), 0), rows])
+    read = {key: sum(group["_ba_rows"] for group in found) for key, found in groups.items()}
+    if counted and counted != read:
+        wrong = sorted(key for key in {*counted, *read} if counted.get(key) != read.get(key))
+        raise StagedContentLostError(
+            f"`{spec.key}`: the files that were written hold other rows than Delta counted in {len(wrong)} partitions "
+            f"(first `{wrong[0]}`: {counted.get(wrong[0])} written, {read.get(wrong[0], 0)} read back).",
+            state=NOTHING_WRITTEN,
+            remedy="Launch again; if it happens twice, look for files that are lost, or a setting that skips them.",
+            partitions=wrong,
+        )
 
 
 def rows_of(spec: TableSpec, staged: StagedChunk[DataFrame], partitions: Sequence[Partition]) -> DataFrame:
@@ -133,62 +197,23 @@ def rows_of(spec: TableSpec, staged: StagedChunk[DataFrame], partitions: Sequenc
     if not staged.tallies.keys() - wanted:
         return staged.rows
     rows = staged.rows.where(replace_where(spec.partition_column, partitions))
-    if staged.partition_by_file is not None:
+    if staged.partition_by_file is not None and _FILE_ID in rows.columns:
         others = [file_id for file_id, key in staged.partition_by_file.items() if key not in wanted]
-        rows = rows.where(~F.col("_ba_file_id").isin(others))
+        rows = rows.where(F.col(_FILE_ID).isNull() | ~F.col(_FILE_ID).isin(others))
     return rows
 
 
-def _with_late(late_table: LateTable, rows: DataFrame, by_file: FileIds, late: Late) -> tuple[DataFrame, FileIds]:
-    """Join late rows to staged ones.
-
-    Their `_ba_file_id` is the number of their partition, which no hash of a file's path will be.
-    """
-    spec = late_table.spec
-    value = column(spec.partition_column)
-    partitions = [spec.grid.partition(key) for key in late.rows]
-    more = late_table.rows_of(partitions, version=late.version)
-    assert more is not None, "late rows were counted in a table that is not there"  # noqa: S101 (counted just before)
-    if by_file is not None:
-        numbers = {str(p.value): number for number, p in enumerate(partitions)}
-        more = more.withColumn("_ba_file_id", looked_up(numbers, value.cast("string")).cast("bigint"))
-        by_file = {**by_file, **{numbers[str(p.value)]: p.key for p in partitions}}
-    rows, more = rows.withColumn(IS_LATE, F.lit(False)), more.withColumn(IS_LATE, F.lit(True))
-    return rows.unionByName(more, allowMissingColumns=True), by_file
-
-
-def _spread(spec: TableSpec, rows: DataFrame, slices: int, tasks: int, *, scattered: bool) -> DataFrame:
-    """Bring the rows of each partition into one task, or into as many as there are slices.
+def _spread(spec: TableSpec, rows: DataFrame, tasks: int, *, scattered: bool) -> DataFrame:
+    """Bring the rows of each partition into one task.
 
     Args:
-        tasks: So many, and more, are needed if one is to count its keys, and to sort its rows by partition for the
-            write, without going to disk. Where nothing is scattered there are no more tasks than the read has, and no
-            more than write at once, so that a large partition does not become many files.
+        tasks: So many, and more, are needed if one is to sort its rows by partition for the write without going to
+            disk. Where nothing is scattered there are no more tasks than the read has, and no more than write at once,
+            so that a large partition does not become many files.
     """
-    if slices > 1:
-        return in_slices(spec, rows, slices)
     fewest = 2 * int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 4)  # which are twice the cores
     return rows.repartition(max(fewest, tasks), column(spec.partition_column)) if scattered else rows.coalesce(fewest)
 
 
-def _level(slices: int, size_bytes: int) -> StorageLevel:
-    is_small = slices == 1 and size_bytes <= BYTES_IN_MEMORY
-    return StorageLevel.MEMORY_AND_DISK if is_small else StorageLevel.DISK_ONLY
-
-
-def _always(name: str) -> Column:
-    """Return a condition that every row meets, and that no other frame has.
-
-    Spark takes kept rows for any frame that reads the same paths, in every session of a server, whatever the files hold
-    by then: the rows that a killed launch left there would be taken for the source's.
-    """
-    return F.lit(name) == F.lit(name)
-
-
-def _unpersisting(rows: DataFrame) -> Callable[[], None]:
-    """Return a call after which Spark keeps the rows no longer."""
-
-    def release() -> None:
-        rows.unpersist()
-
-    return release
+def _union(frames: Iterable[DataFrame]) -> DataFrame:
+    return reduce(DataFrame.unionByName, frames)

@@ -28,6 +28,7 @@ from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
 from backfill_assets.errors import EngineFailedError, EngineRefusedError, StorageError, UnreadableTableError
 from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
+from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
@@ -39,10 +40,13 @@ from backfill_assets.lake.rows_now import rows_now
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
+from backfill_assets.lake.unpublished_rows import FilesOfRows, Keeping, Writing
 from backfill_assets.lake.unreadable import lost_of_commit, unreadable_partitions
 from backfill_assets.lake.versions_writing import versions_writing
+from backfill_assets.spark.caching import is_of_a_server
 from backfill_assets.spark.failures import translated
 from backfill_assets.spark.time_zones import refuse_other_clocks
+from backfill_assets.table.transaction import Transactions, reason_against
 
 
 @dataclass(slots=True)
@@ -54,6 +58,7 @@ class LakeTable:
     Args:
         path: Folder of the table; any URI that Spark writes to.
         log: Called with one sentence whenever a person would want to know.
+        by_public_api: Whether history is written by Delta's public API, also where its own transaction could be used.
     """
 
     spark: SparkSession
@@ -61,6 +66,8 @@ class LakeTable:
     path: str
     log: Callable[[str], None] = field(default=lambda _: None)
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
+    by_public_api: bool = False
+    _said: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
 
     # -- made, and held against its spec -------------------------------------------------------------------------------
 
@@ -277,16 +284,17 @@ class LakeTable:
         self,
         scan: Scan[DataFrame],
         late: Late = NO_LATE,
-        slices: int = 1,
         *,
+        publish_after: int | None = None,
         size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
     ) -> StagedChunk[DataFrame]:
-        """Read a scan once: join late rows, persist them all, resolve rows with the same key, tally them."""
-        return staged_chunk.stage(
-            self.late_table, scan, late, slices=slices, size_bytes=size_bytes, unique=unique, keeps=keeps
-        )
+        """Read a scan once: join late rows, keep them all, resolve rows with the same key, tally them."""
+        reads = Keeping(self.spec)
+        if publish_after is not None and self.exists() and (transactions := self._transactions()) is not None:
+            reads = Writing(self.spec, transactions, publish_after)
+        return staged_chunk.stage(self.late_table, reads, scan, late, size_bytes=size_bytes, unique=unique, keeps=keeps)
 
     def examples(
         self, staged: StagedChunk[DataFrame], verdicts: Sequence[Verdict]
@@ -340,7 +348,10 @@ class LakeTable:
 
     def overwrite(self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], receipt: Receipt) -> Commit:
         """Replace every row of the given partitions, in one commit that carries the receipt."""
-        return self._writer().commit(staged_chunk.rows_of(self.spec, staged, partitions), partitions, receipt)
+        parts = [(part.files, without) for part, without in staged.parts if isinstance(part, FilesOfRows)]
+        if parts:
+            return self._writer().commit_files(parts, partitions, receipt)
+        return self._writer().commit_rows(staged_chunk.rows_of(self.spec, staged, partitions), partitions, receipt)
 
     def earlier_tally(self, partitions: Sequence[Partition], *, version: int) -> dict[str, Tally]:
         """Tally what partitions held at an earlier version, in the columns that the table has now."""
@@ -349,14 +360,29 @@ class LakeTable:
             return {} if rows is None else tally_rows(self.spec, rows.where(self._in(partitions)))
 
     def restore(self, partitions: Sequence[Partition], *, version: int, receipt: Receipt) -> Commit:
-        """Replace partitions with what an earlier version held, by the same one overwrite."""
-        return self._writer().commit(self.read(version).where(self._in(partitions)), partitions, receipt)
+        """Replace partitions with what an earlier version held: by its own files, or by their rows."""
+        if version >= 0 and (transactions := self._transactions()) is not None:
+            files = transactions.of_version([str(p.value) for p in partitions], version=version)
+            if files is not None:
+                return self._writer().commit_files([(files, ())], partitions, receipt, are_new=False)
+        return self._writer().commit_rows(self.read(version).where(self._in(partitions)), partitions, receipt)
 
     def _both_sides(
         self, staged: StagedChunk[DataFrame], partitions: Sequence[Partition], version: int | None
     ) -> tuple[DataFrame, DataFrame]:
         """Return the staged rows and the table's rows of some partitions."""
         return staged_chunk.rows_of(self.spec, staged, partitions), self.read(version).where(self._in(partitions))
+
+    def _transactions(self) -> Transactions | None:
+        """Return Delta's own transactions of this table; None, and says so once, if it has to be written without."""
+        if self.by_public_api or is_of_a_server(self.spark):
+            return None
+        if why := reason_against(self.spark, self.path):
+            if why not in self._said:
+                self._said.add(why)
+                self.log(f"`{self.spec.key}` is written by Delta's public API, because {why}.")
+            return None
+        return Transactions(self.spark, self.path, self.spec.key, file_options(self.spark, self.path))
 
     def _writer(self) -> HistoryWriter:
         return HistoryWriter(self.spark, self.spec, self.path, self.log, self.lock_timeout_seconds)

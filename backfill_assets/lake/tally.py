@@ -28,9 +28,18 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _CALENDAR = tuple((at - _EPOCH) // timedelta(microseconds=1) for at in (ANY_TIME.start_utc, ANY_TIME.end_utc))
 
 
+Groups = dict[str, list[Row]]
+"""What was counted of the rows of each partition, by its key, before it is added up."""
+
+
 def tally_rows(
     spec: TableSpec, rows: DataFrame, partition_by_file: Mapping[Any, str] | None = None
 ) -> dict[str, Tally]:
+    """Count a frame by partition, as `groups_of` and `tallies_of` do."""
+    return tallies_of(spec, groups_of(spec, rows, partition_by_file))
+
+
+def groups_of(spec: TableSpec, rows: DataFrame, partition_by_file: Mapping[Any, str] | None = None) -> Groups:
     """Count a frame of the spec's columns and the partition column, by partition, in one pass.
 
     A row is counted where it is kept: in the partition of its `_ba_file_id` if there are homes, else of its partition
@@ -62,33 +71,32 @@ def tally_rows(
             *(F.count(column(name)).alias(f"_ba_filled_{i}") for i, name in enumerate(spec.columns)),
         )
     )
-    groups: dict[str, list[Row]] = {}
+    groups: Groups = {}
     key_of = spec.grid.key_of
     for row in collected(in_words(counted, "_ba_value", *(["_ba_kept_in"] if partition_by_file is None else []))):
         kept_in = partition_by_file[row["_ba_kept_in"]] if partition_by_file is not None else key_of(row["_ba_kept_in"])
         groups.setdefault(kept_in, []).append(row)
+    return groups
+
+
+def tallies_of(spec: TableSpec, groups: Groups) -> dict[str, Tally]:
+    """Add up what was counted, by partition key."""
     return {key: _tally(spec, key, of_partition) for key, of_partition in groups.items()}
 
 
-def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame, *, together: bool = False) -> dict[str, int]:
+def duplicate_keys_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Return how many rows repeat a key within their partition, by partition; partitions without any are left out.
 
     One 64-bit hash of partition and key is looked at first: it can see a repetition where there is none but never miss
     one. Only if it sees any are keys counted by value.
-
-    Args:
-        together: Whether all rows of a partition are in one task by now, so that no hash has to go to another one.
     """
     if not spec.key_columns:
         return {}
     here = column(spec.partition_column)
     rows = rows.where(here.isNotNull())  # without an event time a row fails anyway
     key = F.xxhash64(here, *(column(name) for name in spec.key_columns)).alias("_ba_key")
-    if together:
-        grouped = rows.select(here.alias("_ba_here"), key).groupBy("_ba_here", "_ba_key")
-    else:
-        tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 4)
-        grouped = rows.select(key).repartition(tasks, "_ba_key").groupBy("_ba_key")
+    tasks = int(rows.sparkSession.conf.get("spark.sql.shuffle.partitions") or 4)
+    grouped = rows.select(key).repartition(tasks, "_ba_key").groupBy("_ba_key")
     if grouped.agg(F.count(F.lit(1)).alias("_ba_times")).where("_ba_times > 1").limit(1).count() == 0:
         return {}
     return _repeated(spec, rows.select(here.alias("_ba_partition"), *(column(name) for name in spec.key_columns)))

@@ -29,7 +29,7 @@ from backfill_assets.core.sql import between
 from backfill_assets.errors import SameTableError, VersionError
 from backfill_assets.lake.compared_window import compared_window
 from backfill_assets.lake.keys_apart import KeysApart
-from backfill_assets.lake.latest_wins import latest_wins
+from backfill_assets.lake.latest_wins import winners
 from backfill_assets.lake.paths import lies_below
 from backfill_assets.lake.properties import TABLE_ID, read_properties
 from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
@@ -270,7 +270,6 @@ def _as_history(table: LakeTable, version: int, read: Callable[[LakeTable, int],
         return rows
     here, first = column(spec.partition_column), F.lit(spec.grid.partition_of(fence.at_utc).value)
     live = rows.where(here >= first)
-    repeated = duplicate_keys_by_partition(spec, live)
-    if not repeated:
+    if not duplicate_keys_by_partition(spec, live):
         return rows
-    return rows.where(here < first).unionByName(latest_wins(spec, live, list(repeated)))
+    return rows.where(here < first).unionByName(winners(spec, live))

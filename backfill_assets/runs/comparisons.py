@@ -88,6 +88,8 @@ def compare_with_receipts(
     unread = [partition for partition in present if partition.key not in tallies]
     unique = audited_contents(published, unread, delta.spec, code_version)
     found, unreadable = read_back(delta, unread, version=version, unique=unique) if unread else ({}, {})
+    if known := [partition for partition in present if partition.key in tallies]:
+        unreadable = {**unreadable, **delta.unreadable(known, version=version, reads=False)}
     tallies |= found
     schema_problems = delta.schema_problems() if present else []
     compared = [

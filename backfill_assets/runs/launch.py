@@ -104,13 +104,6 @@ def run(
         return dg.MaterializeResult(metadata={**NO_AUTOMATIC_EVENT, **report.metadata()})
 
 
-def longest_publish_seconds(spec: TableSpec, path: str) -> float | None:
-    """Return how long a chunk may be saved at most, because batches of the live stream wait meanwhile."""
-    from backfill_assets.lake.locks import writers_wait
-
-    return spec.live.max_publish_seconds if spec.live and writers_wait(path) else None
-
-
 def launch(
     run: TableRun, wanted: Sequence[Partition], request: Launch, *, may_skip: bool, ignore_off_peak: bool = False
 ) -> LaunchReport:
@@ -149,7 +142,7 @@ def launch(
     if any(p.key not in published for p in wanted) and not is_whole(delta.spark, delta.path, unrecorded.RECENT_COMMITS):
         # a stream has come in between, or Delta has cleaned its log
         published = looked_at(spec.key, delta.published, run.log)
-    request = replace(request, published=published, max_publish_seconds=longest_publish_seconds(spec, delta.path))
+    request = replace(request, published=published)
     report = LaunchReport(wanted)
     pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)
     request = replace(request, announces_chunks=pacing.is_needed)
@@ -199,6 +192,7 @@ def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTabl
     match outcome:
         case Published():
             report.published.append(outcome)
+            seen.rows |= {key: (outcome.commit.version, tally) for key, tally in outcome.tallies.items()}
             record_published(run.context, run.table, outcome)
             run.log(progress(report, outcome))
         case Identical():

@@ -15,7 +15,6 @@ from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.errors import NOTHING_WRITTEN, UndoError
 from backfill_assets.runs import killed, unrecorded
 from backfill_assets.runs.attempts import fill_copy
-from backfill_assets.runs.launch import longest_publish_seconds
 from backfill_assets.runs.recorded_evaluations import record_put_back
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.runs.run_tags import BACKFILL, PLAN, launched_by
@@ -94,8 +93,7 @@ def look(
                 raise _left_behind(undo.name, key, "is a version that was retired: nothing is written into it any more")
             _refuse_followed(undo.name, table)
             delta.refuse_another_schema()
-            of_table = replace(undo, max_publish_seconds=longest_publish_seconds(table.spec, delta.path))
-            found.append(TableUndo(table, delta, of_table, plan_undo(table.spec, delta, of_table)))
+            found.append(TableUndo(table, delta, undo, plan_undo(table.spec, delta, undo)))
     if not found:
         raise UndoError(
             f"No table has a receipt of a launch `{undo.name}`.",

@@ -8,19 +8,20 @@ import pytest
 
 from tests.contracts.lakes import DAYS, DeltaShop, FakeShop, Shop, orders, publish
 
-EVERY_LAKE = ["lists", pytest.param("delta", marks=pytest.mark.spark)]
+EVERY_LAKE = ["lists", *(pytest.param(how, marks=pytest.mark.spark) for how in ("transaction", "public API"))]
 
 
-def _shop(request: pytest.FixtureRequest, folder: Path) -> Shop:
+def shop_of(request: pytest.FixtureRequest, folder: Path) -> Shop:
     if request.param == "lists":
         return FakeShop()
-    return DeltaShop(request.getfixturevalue("spark"), folder / "orders")
+    how = request.param == "public API"
+    return DeltaShop(request.getfixturevalue("spark"), folder / "orders", by_public_api=how)
 
 
 @pytest.fixture(params=EVERY_LAKE)
 def unmade(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     """A shop whose table was never made."""
-    return _shop(request, tmp_path)
+    return shop_of(request, tmp_path)
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     1. 2024-01-01 to 2024-01-03, two orders each; 2. 2024-01-02 again, with other amounts; 3. one more order of 2024-01-03,
     by somebody else; 4. 2024-01-04, without any rows.
     """
-    made = _shop(request, tmp_path_factory.mktemp("filled"))
+    made = shop_of(request, tmp_path_factory.mktemp("filled"))
     made.lake.create()
     publish(made, {day: orders(day) for day in DAYS[:3]})
     publish(made, {DAYS[1]: orders(DAYS[1], amount="2.50")})

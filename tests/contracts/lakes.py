@@ -138,12 +138,12 @@ class FakeShop:
 class DeltaShop:
     """A table of Delta, written by Spark and read back with delta-rs."""
 
-    def __init__(self, spark: SparkSession, path: Path, spec: TableSpec = SPEC) -> None:
+    def __init__(self, spark: SparkSession, path: Path, spec: TableSpec = SPEC, *, by_public_api: bool = False) -> None:
         from backfill_assets.lake.table import LakeTable
         from backfill_assets.live.live_table import LiveTable
 
         self.spark, self.spec, self.path = spark, spec, path
-        self.lake = LakeTable(spark, spec, str(path), lock_timeout_seconds=20)
+        self.lake = LakeTable(spark, spec, str(path), lock_timeout_seconds=20, by_public_api=by_public_api)
         self.live = LiveTable(self.lake)
 
     def with_spec(self, spec: TableSpec) -> Any:
@@ -229,9 +229,10 @@ def scan_by_time(shop: Shop, rows: Sequence[Row]) -> Scan[Any]:
     return Scan(scanned, {"kind": "test"}, {})
 
 
-def stage(shop: Shop, scan: Scan[Any], late: Late = NO_LATE, slices: int = 1) -> StagedChunk[Any]:
+def stage(shop: Shop, scan: Scan[Any], late: Late = NO_LATE) -> StagedChunk[Any]:
+    """Stage rows as a launch does, so that they can be published."""
     lake: Any = shop.lake
-    return lake.stage(scan, late, slices)
+    return lake.stage(scan, late, publish_after=lake.version())
 
 
 def receipt_for(shop: Shop, staged: StagedChunk[Any], days: Sequence[str], **changes: Any) -> Receipt:

@@ -188,7 +188,7 @@ def test_an_overtaken_chunk_is_refused(shop):
         shop.lake.overwrite(
             staged, parts(*others), replace(receipt, partitions={d: receipt.partitions[d] for d in others})
         )
-        shop.lake.overwrite(staged, parts(*RANGE), receipt_for(shop, staged, list(RANGE)))
+    publish(shop, RANGE)
     assert multiset(shop.rows()) == EVERYTHING
 
 

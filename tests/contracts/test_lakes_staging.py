@@ -8,11 +8,10 @@ import pytest
 
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.state.surveys import NO_LATE
+from tests.contracts.conftest import EVERY_LAKE, shop_of
 from tests.contracts.lakes import (
     DAYS,
     SPEC,
-    DeltaShop,
-    FakeShop,
     multiset,
     order,
     orders,
@@ -26,12 +25,12 @@ from tests.contracts.lakes import (
 from tests.support.fakes import PROBLEM
 
 
-@pytest.fixture(scope="module", params=["lists", pytest.param("delta", marks=pytest.mark.spark)])
+@pytest.fixture(scope="module", params=EVERY_LAKE)
 def desk(request, tmp_path_factory):
-    """A shop whose table is not looked at: rows are staged, and nothing is written."""
-    if request.param == "lists":
-        return FakeShop()
-    return DeltaShop(request.getfixturevalue("spark"), tmp_path_factory.mktemp("desk") / "orders")
+    """A shop whose table is not looked at: rows are staged, and never published."""
+    made = shop_of(request, tmp_path_factory.mktemp("desk"))
+    made.lake.create()
+    return made
 
 
 def spoiled(day):
@@ -44,13 +43,12 @@ def spoiled(day):
     ]
 
 
-@pytest.mark.parametrize("slices", [1, pytest.param(8, marks=pytest.mark.prove)])
 @pytest.mark.parametrize("way", [scan_of, scan_by_time])
-def test_rows_are_tallied_where_they_are_kept(desk, way, slices):
-    """In the partition of their file, or of their event time; also when they go through in slices with less memory."""
+def test_rows_are_tallied_where_they_are_kept(desk, way):
+    """In the partition of their file, or of their event time."""
     files = {DAYS[0]: orders(DAYS[0]), DAYS[2]: orders(DAYS[2], 3)}
     rows = files if way is scan_of else [row for rows in files.values() for row in rows]
-    with stage(desk, way(desk, rows), slices=slices) as staged:
+    with stage(desk, way(desk, rows)) as staged:
         assert {key: (tally.rows, tally.stray_rows) for key, tally in staged.tallies.items()} == {
             DAYS[0]: (2, 0),
             DAYS[2]: (3, 0),
@@ -117,14 +115,14 @@ def test_a_stray_row_wins_over_nothing(desk):
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize(("way", "slices"), [(scan_of, 1), (scan_by_time, 8)])
+@pytest.mark.parametrize("way", [scan_of, scan_by_time])
 @pytest.mark.parametrize("updated", ["2024-03-01", None], ids=["newer", "without a time"])
-def test_a_row_that_cannot_be_read_neither_wins_nor_loses(desk, way, updated, slices):
+def test_a_row_that_cannot_be_read_neither_wins_nor_loses(desk, way, updated):
     """It would replace a good row, or be superseded by one and never be heard of: its partition fails, and the good row stays."""
     good, bad = order(1, DAYS[0], updated="2024-02-01"), {**order(1, DAYS[0], updated=updated), PROBLEM: "no number"}
     twice = [order(2, DAYS[0], updated=at) for at in ("2024-02-01", "2024-02-02")]
     rows = [good, bad, *twice]
-    with stage(desk, way(desk, {DAYS[0]: rows} if way is scan_of else rows), slices=slices) as staged:
+    with stage(desk, way(desk, {DAYS[0]: rows} if way is scan_of else rows)) as staged:
         tally = staged.tallies[DAYS[0]]
         assert (tally.rows, tally.unreadable_rows, dict(staged.superseded_rows)) == (2, 1, {DAYS[0]: 1})
 

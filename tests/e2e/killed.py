@@ -22,9 +22,10 @@ from dagster._cli import main
 
 from backfill_assets import cli
 from backfill_assets.core.history import audited_chunk
-from backfill_assets.lake import history_writer
+from backfill_assets.lake import history_writer, table
 from backfill_assets.runs import launch as launches
 from backfill_assets.runs import undoing
+from backfill_assets.table.transaction import Transactions
 
 AT_CALL = 2
 
@@ -52,8 +53,8 @@ def replace(
     setattr(module, name, replaced)
 
 
-def die_when_a_file_appears(_spark: Any, _spec: Any, path: str, *_: Any) -> None:
-    """Watch the table's folder from now on, and die as soon as the save has put the first file there."""
+def die_when_a_file_appears(path: str) -> None:
+    """Watch the table's folder from now on, and die as soon as the first new file is there."""
     there = set(Path(path).rglob("*.parquet"))
 
     def watch() -> None:
@@ -64,10 +65,22 @@ def die_when_a_file_appears(_spark: Any, _spec: Any, path: str, *_: Any) -> None
     threading.Thread(target=watch, daemon=True).start()
 
 
+def die_while_rows_are_copied() -> None:
+    """Let the launch use Delta's public API, and die when its copy has put the first file there."""
+    table.reason_against = lambda *_: "this test asks for it"
+    replace(history_writer, "overwrite", before=lambda _spark, _spec, path, *_: die_when_a_file_appears(path))
+
+
 POINTS: dict[str, Callable[[], None]] = {
     "before_staging": lambda: replace(audited_chunk, "stage_chunk", before=lambda *_: die()),
+    "during_the_write": lambda: replace(
+        Transactions, "write", before=lambda made, *_: die_when_a_file_appears(made.path)
+    ),
+    "after_the_write": lambda: replace(Transactions, "write", after=die),
     "after_the_audit": lambda: replace(audited_chunk, "audit_all", after=die),
-    "during_the_save": lambda: replace(history_writer, "overwrite", before=die_when_a_file_appears),
+    "before_the_commit": lambda: replace(Transactions, "commit", before=lambda *_: die()),
+    "during_the_copy": die_while_rows_are_copied,
+    "before_it_is_verified": lambda: replace(Transactions, "commit", after=die),
     "after_the_commit": lambda: replace(launches, "record_published", before=lambda *_: die()),
     "after_the_event": lambda: replace(launches, "record_published", after=die),
 }

@@ -11,10 +11,10 @@ import deltalake
 import pyarrow as pa
 import pytest
 
-from backfill_assets.lake import history_writer
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.listing import as_listed
 from backfill_assets.sources.files.source import FilesSource
+from backfill_assets.table.transaction import Transactions
 from tests.support.shop import (
     folder_of,
     launch,
@@ -58,22 +58,22 @@ def test_a_commit_that_is_written_over_is_a_conflict(spark, tmp_path: Path, monk
     write_parquet(folder_of(landing, DAY), orders(DAY))
     launch(table, FilesSource(spark, spec, spec.source, str(landing)), day)
     write_parquet(folder_of(landing, DAY), orders(DAY, 5))
-    overwrite, saves = history_writer.overwrite, list[int]()
+    commit, saves = Transactions.commit, list[int]()
 
     def written_over_at_first(*of, **how):
         saves.append(table.version() + 1)
         if len(saves) > 1:
-            return overwrite(*of, **how)
+            return commit(*of, **how)
         theirs = tmp_path / "theirs"
         shutil.copytree(table.path, theirs)
-        written = overwrite(*of, **how)
+        commit(*of, **how)
         append_to_another_day(theirs)
         name = f"_delta_log/{saves[0]:020}.json"
         write_over(Path(table.path, name), (theirs / name).read_text())
         shutil.copytree(theirs / f"dt={OTHER}", Path(table.path, f"dt={OTHER}"))
-        return written
+        return None
 
-    monkeypatch.setattr(history_writer, "overwrite", written_over_at_first)
+    monkeypatch.setattr(Transactions, "commit", written_over_at_first)
     done = launch(table, FilesSource(spark, spec, spec.source, str(landing)), day)
     assert published_keys(done) == [DAY]
     assert saves == [saves[0], saves[0] + 1]

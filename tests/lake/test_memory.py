@@ -2,117 +2,63 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 
+import pyarrow
 import pytest
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
+from pyarrow import parquet
 
-from backfill_assets.core.calendar.partitions import Partition
-from backfill_assets.core.history.ports import Scan
-from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import MemoryExhaustedError, SparkGoneError, UnreadableSourceError
-from backfill_assets.lake.table import LakeTable
-from backfill_assets.lake.tally import tally_rows
-from backfill_assets.sources.files.source import FilesSource
 from backfill_assets.spark.failures import jvm_is_gone, translate_spark_error
-from tests.lake.out_of_memory import SPEC
 from tests.support.shop import (
-    content,
-    folder_of,
-    launch,
-    multiset,
     opened,
-    orders,
-    orders_spec,
-    published_keys,
-    write_parquet,
 )
 
 REPOSITORY = Path(__file__).parents[2]
 
 
-def launched(root: Path, *, days: int, rows: int, megabytes: int) -> str:
-    """Launch days of large rows in a process with 600 MB of heap; return what it printed."""
-    for day in range(1, days + 1):
-        folder = root / "landing" / "2024" / "01" / f"{day:02d}"
-        folder.mkdir(parents=True)
-        made = (
-            {"blob_id": day * 1000 + n, "made_at": f"2024-01-{day:02d}T00:00:00Z", "blob": "x" * (megabytes << 20)}
-            for n in range(rows)
-        )
-        (folder / "blobs.json").write_text("".join(json.dumps(row) + "\n" for row in made))
-    command = [sys.executable, "-m", "tests.lake.out_of_memory", str(root), str(days)]
+def launched(root: Path) -> str:
+    """Launch a day in a process with 600 MB of heap; return what it printed."""
+    command = [sys.executable, "-m", "tests.lake.out_of_memory", str(root)]
     done = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
-class TooMuchAtOnce(FilesSource):
-    """Orders of which Spark can read one day at a time: with more, each row needs the longest text that Java has."""
+def write_day(root: Path, *, rows: int, letters: int) -> None:
+    """Write a file of rows that are small on the disk and large in memory."""
+    folder = root / "landing" / "2024" / "01" / "01"
+    folder.mkdir(parents=True)
+    schema = pyarrow.schema([("blob_id", "int64"), ("made_at", pyarrow.timestamp("us", "UTC")), ("blob", "string")])
+    with parquet.ParquetWriter(folder / "blobs.parquet", schema, compression="zstd", use_dictionary=False) as file:
+        for first in range(0, rows, 20_000):
+            ids = range(first, min(first + 20_000, rows))
+            columns = [list(ids), [datetime(2024, 1, 1, tzinfo=UTC)] * len(ids), [f"{n:0{letters}d}" for n in ids]]
+            file.write_table(pyarrow.table(columns, schema=schema))
 
-    def scan(self, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> Scan[DataFrame]:
-        scan = super().scan(partitions, surveys)
-        letter = F.substring("customer", 1, 1 if len(partitions) > 1 else 0)
-        endless = F.length(F.repeat(letter, F.lit(2**31 - 1))) < 0
-        return replace(scan, rows=scan.rows.withColumn("customer", F.when(endless, "x").otherwise(F.col("customer"))))
 
-
-def test_real_lack_of_memory_halves_the_chunk(spark, tmp_path):
-    """Java's own error, in Spark's tasks: each day is published alone, and every row is there once."""
-    spec, said = orders_spec(), list[str]()
-    days = [f"2024-01-{day:02d}" for day in range(1, 5)]
-    for day in days:
-        write_parquet(folder_of(tmp_path / "landing", day), orders(day))
-    table = LakeTable(spark, spec, f"{tmp_path}/orders")
-    table.create()
-    source = TooMuchAtOnce(spark, spec, spec.source, str(tmp_path / "landing"))
-
-    outcomes = launch(table, source, spec.grid.between(days[0], days[-1]), log=said.append)
-
-    assert published_keys(outcomes) == days
-    assert table.version() == len(days), "a commit for each"
-    assert content(table.path) == multiset(row for day in days for row in orders(day))
-    assert said[0] == "Spark ran out of memory over 4 partitions; continuing with halves."
+def test_a_partition_larger_than_memory_is_published(tmp_path):
+    """Spark spills what does not fit: 900 MB of rows go through 600 MB of heap, in one commit, and each is there once."""
+    write_day(tmp_path, rows=900_000, letters=1_000)
+    said = launched(tmp_path)
+    assert "PUBLISHED 2024-01-01 900000" in said
+    assert "ALIVE 7 1" in said
+    ids = opened(tmp_path / "tables" / "blobs").to_pyarrow_table(columns=["blob_id"])["blob_id"]
+    assert (len(ids), len(ids.unique())) == (900_000, 900_000)
 
 
 @pytest.mark.prove
-def test_a_chunk_that_does_not_fit_is_halved(tmp_path):
-    """Four days are too much at once; each by itself fits. The launch goes on in the same JVM, and every row is there."""
-    said = launched(tmp_path, days=4, rows=2, megabytes=15)
-    assert "LOG Spark ran out of memory over 4 partitions; continuing with halves." in said
-    assert "PUBLISHED 2024-01-04" in said
-    ids = opened(tmp_path / "tables" / "blobs").to_pyarrow_table(columns=["blob_id"])["blob_id"].to_pylist()
-    assert sorted(ids) == [1000, 1001, 2000, 2001, 3000, 3001, 4000, 4001]
-
-
-@pytest.mark.prove
-def test_a_partition_that_does_not_fit_goes_through_in_slices(tmp_path, spark):
-    """One day is too much by itself: it is cut by key, published in one commit, and its tally is that of a machine with enough memory."""
-    said = launched(tmp_path, days=1, rows=14, megabytes=15)
-    assert "LOG Spark ran out of memory over 2024-01-01 alone; continuing with 8 slices of it by key." in said
-    assert "PUBLISHED 2024-01-01" in said
-    assert "ALIVE 7 1" in said, "one commit after the table was made"
-    blobs = spark.range(1000, 1014).selectExpr(
-        "id AS blob_id", "TIMESTAMP'2024-01-01T00:00:00Z' AS made_at", f"repeat('x', {15 << 20}) AS blob"
-    )
-    (expected,) = tally_rows(SPEC, blobs.withColumn("dt", F.to_date("made_at"))).values()
-    assert f"TALLY {expected.rows} {expected.checksum:016x}" in said
-
-
-@pytest.mark.prove
-def test_a_partition_that_never_fits_is_named(tmp_path):
-    """A row that is too much by itself ends the launch in our words; the table is as it was, and Spark still answers."""
-    said = launched(tmp_path, days=1, rows=1, megabytes=200)
+def test_a_row_larger_than_memory_is_an_error(tmp_path):
+    """The launch ends in our words, and says what helps; the table is as it was, and Spark still answers."""
+    write_day(tmp_path, rows=1, letters=200 << 20)
+    said = launched(tmp_path)
     (exhausted,) = [line for line in said.splitlines() if line.startswith("EXHAUSTED")]
     assert "Nothing was written. Give the driver more (`SPARK_DRIVER_MEMORY`)" in exhausted
-    assert "continuing with 64 slices" in said
+    assert "chunk.max_partitions" in exhausted
     assert "ALIVE 7 0" in said
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-import backfill_assets.lake.history_writer as writer_module
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.errors import UnreadableTableError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.unreadable import lost_of_commit
+from backfill_assets.table.transaction import Transactions
 from tests.lake.test_conflicts import source_of
 from tests.support.shop import (
     content,
@@ -87,22 +87,21 @@ def test_identical_partitions_beside_an_unreadable_one_stay(filled: tuple[LakeTa
 def test_file_that_goes_before_the_commit_is_missed(table: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """If somebody removes a file between its write and the look after the commit, the chunk is published again."""
     write_parquet(folder_of(tmp_path / "in", DAYS[0]), orders(DAYS[0]))
-    original, snatched = writer_module.overwrite, list[Path]()
+    original, snatched = Transactions.commit, list[Path]()
 
-    def snatch_once(*arguments: Any, receipt: Any) -> Any:
-        written = original(*arguments, receipt=receipt)
+    def snatch_once(*arguments: Any, **how: Any) -> None:
+        original(*arguments, **how)
         if not snatched:
             snatched.append(file_of(table, DAYS[0]))
             lose(snatched[0])
-        return written
 
-    monkeypatch.setattr(writer_module, "overwrite", snatch_once)
+    monkeypatch.setattr(Transactions, "commit", snatch_once)
     said: list[str] = []
     source = source_of(table, tmp_path / "in")
     outcomes = launch(table, source, [table.spec.grid.partition(DAYS[0])], log=said.append, sleep=lambda _: None)
 
     assert published_keys(outcomes) == [DAYS[0]]
-    assert "1 files that version 1 has added do not exist" in said[0]
+    assert "1 files that were audited do not exist any more" in said[0]
     assert table.version() == 2
     assert content(table.path) == multiset(orders(DAYS[0]))
 

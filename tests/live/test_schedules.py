@@ -20,9 +20,9 @@ import pytest
 from backfill_assets.core.live.batches import write_batch
 from backfill_assets.core.live.fence_moves import claim, move_fence
 from backfill_assets.errors import BackfillAssetsError
-from backfill_assets.lake.overwrite import overwrite
 from backfill_assets.live import live_table
 from backfill_assets.live.landing import EventBatch
+from backfill_assets.table.transaction import Transactions
 from tests.support.live_shop import Shop, event
 from tests.support.seeds import rounds, within
 
@@ -136,7 +136,8 @@ def run_schedule(plan, shop, monkeypatch):
     kills = Kills(plan.kills)
     for name in STEPS:
         monkeypatch.setattr(live_table.LiveTable, name, stepping(kills, getattr(live_table.LiveTable, name)))
-    monkeypatch.setattr("backfill_assets.lake.history_writer.overwrite", stepping(kills, overwrite))
+    for name in ("write", "commit"):
+        monkeypatch.setattr(Transactions, name, stepping(kills, getattr(Transactions, name)))
     failures = run_threads(plan, shop)
     assert not failures, f"seed {plan.seed}: {plan}: {failures}"
 

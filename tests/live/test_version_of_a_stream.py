@@ -21,6 +21,7 @@ from backfill_assets.lake.version_comparison import compare_versions
 from backfill_assets.live import live_table
 from backfill_assets.sources.context import SourceContext
 from backfill_assets.sources.version import VersionSource, build
+from backfill_assets.table.transaction import Transactions
 from tests.live.test_schedules import STEPS, Killed, Kills, stepping, without_locks
 from tests.support.live_shop import Shop, event, live_spec
 from tests.support.seeds import rounds, within
@@ -156,8 +157,8 @@ def _schedule(rng: random.Random, shops: tuple[Shop, Second], patch: pytest.Monk
     kills = Kills(set(rng.sample(range(60), rng.randint(1, 4))))
     for name in STEPS:
         patch.setattr(live_table.LiveTable, name, in_a_batch(stepping(kills, getattr(live_table.LiveTable, name))))
-    overwrite = __import__("backfill_assets.lake.overwrite", fromlist=["overwrite"]).overwrite
-    patch.setattr("backfill_assets.lake.history_writer.overwrite", stepping(kills, overwrite))
+    for name in ("write", "commit"):
+        patch.setattr(Transactions, name, stepping(kills, getattr(Transactions, name)))
     until_done(lambda: first.launch("2024-01-02", "2024-01-03"))
     events: list[dict[str, Any]] = []
     steps = [
@@ -237,9 +238,8 @@ def test_a_copy_that_was_killed_is_made_again(spark, tmp_path, monkeypatch, step
         first.export(day, event(number, f"{day}T01:00:00"))
     first.launch(*DAYS[:2])
     later.delta.create()
-    overwrite = __import__("backfill_assets.lake.overwrite", fromlist=["overwrite"]).overwrite
     with monkeypatch.context() as patch:
-        patch.setattr("backfill_assets.lake.history_writer.overwrite", stepping(Kills({1 + step}), overwrite))
+        patch.setattr(Transactions, "commit", stepping(Kills({1 + step}), Transactions.commit))
         with pytest.raises(Killed):
             later.copy()
     assert later.ids() == [[], [0, 1]][step]

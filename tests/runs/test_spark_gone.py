@@ -15,20 +15,20 @@ SCRIPT = """
 import json, os, signal, sys
 from pathlib import Path
 from pyspark import SparkContext
-from backfill_assets.lake import history_writer
+from backfill_assets.table.transaction import Transactions
 from tests.support.launching import new_lake
 from tests.support.shop import orders
 
-lake, overwrite, calls = new_lake(Path(sys.argv[1])), history_writer.overwrite, []
+lake, commit, calls = new_lake(Path(sys.argv[1])), Transactions.commit, []
 
-def overwrite_without_a_jvm(*args, **how):
+def commit_without_a_jvm(*args, **how):
     calls.append(1)
     if len(calls) == 2:
         os.kill(SparkContext._gateway.proc.pid, signal.SIGKILL)
         SparkContext._gateway.proc.wait()
-    return overwrite(*args, **how)
+    return commit(*args, **how)
 
-history_writer.overwrite = overwrite_without_a_jvm
+Transactions.commit = commit_without_a_jvm
 days = ["2024-01-01", "2024-01-02"]
 for day in days:
     lake.export(day, orders(day))

@@ -21,7 +21,7 @@ from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt, newest_by_partition, receipt_from_json
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import EMPTY, NOTHING_KNOWN, Contents, Tally, are_known
-from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError, UnreadableTableError, UnsafeWriteError
+from backfill_assets.errors import NOTHING_WRITTEN, UnreadableTableError, UnsafeWriteError
 from tests.support import fake_rows
 from tests.support.fake_measures import measures_of
 from tests.support.fake_versions import Version, cleaned_up
@@ -33,7 +33,6 @@ class FakeLake:
 
     Args:
         is_made: Whether the table is there already; if not, `create` makes it.
-        memory_partitions: Staging more partitions than this, times the slices, runs out of memory.
         damage: Given the rows that a save is about to write, returns those that it really writes; of `damaged_kind`.
         answers: Whether the write tells what passed through it.
         cleaned_up: Versions that cannot be read any more.
@@ -49,7 +48,6 @@ class FakeLake:
         self.script = script or Script()
         self.versions: list[Version] = []
         self.columns: dict[str, str] = {}
-        self.memory_partitions: float | None = None
         self.damage: Callable[[list[Row]], list[Row]] | None = None
         self.damaged_kind = "publish"
         self.miscounted = False
@@ -129,16 +127,14 @@ class FakeLake:
         self,
         scan: Scan[Any],
         late: Late = NO_LATE,
-        slices: int = 1,
         *,
+        publish_after: int | None = None,
         size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
     ) -> StagedChunk[Any]:
-        del size_bytes
+        del publish_after, size_bytes
         self.script.reach("stage")  # of `unique` contents keys are counted all the same
-        if self.memory_partitions is not None and len(scan.evidence) > self.memory_partitions * slices:
-            raise MemoryExhaustedError("Spark ran out of memory.", state=NOTHING_WRITTEN, remedy="Use smaller chunks.")
         fake_rows.refuse_unreadable(scan.rows)
         late_rows = [
             {**row, HOME: f"late rows of {key}", fake_rows.IS_LATE: True}

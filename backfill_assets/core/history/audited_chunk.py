@@ -19,10 +19,8 @@ from backfill_assets.core.history.expectations import ComparedWith, hold_to_expe
 from backfill_assets.core.history.guards import overrides_of
 from backfill_assets.core.history.identical import identical, is_as_published
 from backfill_assets.core.history.outcomes import Identical, Rehearsed
-from backfill_assets.core.history.pace import Stopwatch
 from backfill_assets.core.history.plan import Launch, LaunchPlan
 from backfill_assets.core.history.ports import Lake, Rows, Source
-from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.staging import (
     StagedPartitions,
     audit_all,
@@ -30,11 +28,11 @@ from backfill_assets.core.history.staging import (
     refuse_lost_keys,
     stage_chunk,
 )
+from backfill_assets.core.history.stopwatch import Stopwatch
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, audited_contents, summed_columns, without
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY
-from backfill_assets.errors import MemoryExhaustedError
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +43,6 @@ class Chunk:
         number: From 1, of as many as are known by now.
         surveys: What the source has of each partition, by key.
         foreign: Partitions with rows that no publish put there, of the whole launch.
-        slices: Into how many parts a partition is cut by key, because it does not fit into memory.
-        most_saved: So many partitions may be saved in one commit; None where nobody waits for it.
         must_keep: Whether its rows are kept even if nothing tells them from what was published.
         began_at: Newest version of the table when the launch began.
     """
@@ -55,8 +51,6 @@ class Chunk:
     number: tuple[int, int]
     surveys: Mapping[str, Survey]
     foreign: frozenset[Partition] = frozenset()
-    slices: int = 1
-    most_saved: int | None = None
     must_keep: bool = False
     began_at: int = field(kw_only=True)
 
@@ -90,8 +84,14 @@ class Auditor(Generic[Rows]):
     effects: Effects
 
     @contextmanager
-    def audited(self, chunk: Chunk, staged_from: int, clock: Stopwatch) -> Generator[AuditedChunk[Rows]]:
-        """Stage and audit one chunk; its rows are kept until the block ends, unless they seem to be in the table."""
+    def audited(
+        self, chunk: Chunk, staged_from: int, clock: Stopwatch, *, writes: bool
+    ) -> Generator[AuditedChunk[Rows]]:
+        """Stage and audit one chunk; its rows are kept until the block ends, unless they seem to be in the table.
+
+        Args:
+            writes: Whether the rows may be written as files, to be published after `staged_from`.
+        """
         began = self.effects.now()
         unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
         known, foreign = self.launch.may_be_identical, [p for p in chunk.partitions if p in chunk.foreign]
@@ -101,7 +101,7 @@ class Auditor(Generic[Rows]):
             self.source,
             self.lake,
             clock.lap,
-            slices=chunk.slices,
+            publish_after=staged_from if writes else None,
             unique=unique,
             keeps=chunk.must_keep
             or bool(self.launch.guards or foreign)
@@ -174,21 +174,12 @@ class Auditor(Generic[Rows]):
             self.effects.log(f"Read {done:,} of {total:,} partitions.")
 
     def _rehearse(self, chunk: Chunk) -> Iterator[Rehearsed]:
-        again: tuple[Partition, ...] = ()
-        try:
-            with self.audited(chunk, self.lake.version(), Stopwatch(self.effects.clock)) as audited:
-                again = audited.again
-                tallies, same = audited.read.staged.tallies, audited.same.published
-                found = [
-                    Rehearsed(v, tallies.get(v.partition.key, EMPTY), v.partition.key in same) for v in audited.verdicts
-                ]
-        except MemoryExhaustedError:
-            smaller = in_smaller_parts(chunk.partitions, chunk.slices)
-            if not smaller:
-                raise
-            for part in smaller:
-                yield from self._rehearse(replace(chunk, partitions=tuple(part.partitions), slices=part.slices))
-            return
+        with self.audited(chunk, self.lake.version(), Stopwatch(self.effects.clock), writes=False) as audited:
+            again = audited.again
+            tallies, same = audited.read.staged.tallies, audited.same.published
+            found = [
+                Rehearsed(v, tallies.get(v.partition.key, EMPTY), v.partition.key in same) for v in audited.verdicts
+            ]
         yield from found
         if again:
             yield from self._rehearse(replace(chunk, partitions=again, must_keep=True))

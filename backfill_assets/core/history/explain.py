@@ -10,12 +10,10 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.moments import FollowedSource
 from backfill_assets.core.history.ports import Lake, Rows, Source
-from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.history.staging import audit_all, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.surveys import Survey
-from backfill_assets.errors import MemoryExhaustedError
 
 Found = TypeVar("Found")
 
@@ -44,17 +42,7 @@ def explain(
     sizes = {key: survey.size_bytes for key, survey in surveys.items()}
     most = spec.max_partitions_per_chunk
     for chunk in chunks_of(partitions, max_partitions=most, max_bytes=spec.chunk.max_source_bytes, size_bytes=sizes):
-        pending = [(list(chunk), 1)]
-        while pending:
-            part, slices = pending.pop(0)
-            try:
-                yield from _explained(spec, part, surveys, (source, lake), slices, compare_rows=compare_rows)
-            except MemoryExhaustedError:
-                smaller = in_smaller_parts(part, slices)
-                if not smaller:
-                    raise
-                log(smaller[0].why)
-                pending = [(each.partitions, each.slices) for each in smaller] + pending
+        yield from _explained(spec, list(chunk), surveys, (source, lake), compare_rows=compare_rows)
 
 
 def at_moments(
@@ -89,12 +77,11 @@ def _explained(
     partitions: Sequence[Partition],
     surveys: Mapping[str, Survey],
     sides: tuple[Source[Rows], Lake[Rows]],
-    slices: int,
     *,
     compare_rows: Callable[[StagedChunk[Rows], Sequence[Partition]], Found],
 ) -> Iterator[Found | Verdict]:
     source, lake = sides
-    read = stage_chunk(partitions, surveys, source, lake, slices=slices)
+    read = stage_chunk(partitions, surveys, source, lake)
     with read.staged as staged:
         verdicts = audit_all(spec, read, source, lake)
         yield from (verdict for verdict in verdicts if not verdict.passed)

@@ -78,15 +78,6 @@ def is_as_published(
     )
 
 
-def to_be_written(launch: Launch, partitions: Sequence[Partition], surveys: Mapping[str, Survey]) -> int:
-    """Return how many partitions will be written, as far as can be told before they are made: the others may be."""
-    known = [(launch.may_be_identical.get(p.key), surveys[p.key].fingerprint) for p in partitions]
-    return sum(
-        was is None or (was.partition.fingerprint, was.receipt.code_version) != (fingerprint, launch.code_version)
-        for was, fingerprint in known
-    )
-
-
 def _says_the_same(known: PublishedPartition, made: Receipt, key: str) -> bool:
     """Say whether a receipt says of a partition what the one that would be written says."""
     return known.partition == made.partitions[key] and known.receipt.how == made.how

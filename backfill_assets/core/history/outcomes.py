@@ -21,7 +21,9 @@ class Published:
     """A chunk is in the table.
 
     Args:
-        seconds: By step: scan, stage, audit, save, verify.
+        seconds: By step: scan, write, audit, commit.
+        tallies: Of the files that the commit published, by partition key; empty if it published a copy of what was
+            audited.
     """
 
     chunk: int
@@ -31,6 +33,7 @@ class Published:
     commit: Commit
     seconds: dict[str, float]
     stages: Stages = field(default=NOTHING_COUNTED, compare=False)
+    tallies: Mapping[str, Tally] = field(default_factory=dict[str, Tally], compare=False)
 
 
 @dataclass(frozen=True, slots=True)

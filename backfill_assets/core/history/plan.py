@@ -38,8 +38,6 @@ class Launch:
         allow_unexpected: Whether partitions may be published whose measures are not what the spec expects.
         may_find_nothing: Whether a launch with nothing to write leaves all out instead of failing.
         is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
-        max_publish_seconds: How long one commit may take to save, where a live writer waits for it; chunks are cut
-            accordingly.
         flow: Name of the once-flow that launches; empty for an ordinary launch.
         differing: Keys of partitions whose newest comparison failed.
         published: The newest receipt of each partition, by key, as far as it is known.
@@ -49,7 +47,6 @@ class Launch:
         announces_chunks: Whether each chunk is an outcome of its own before it begins, so that it can be waited for.
         plan: Id of the plan that is carried out; empty where there is none.
         planned_state: Digest of what its partitions are made of, as `planned_digest` makes it.
-        is_indivisible: Whether a chunk stays one commit even if memory runs out: all of it then goes in slices.
         guards: What must be left of the table's rows, beside what every audit says.
     """
 
@@ -63,8 +60,6 @@ class Launch:
     may_find_nothing: bool = False
     is_reexecution: bool = False
     max_partitions_per_chunk: int | None = None
-    is_indivisible: bool = False
-    max_publish_seconds: float | None = None
     reason: str = ""
     code_version: str = ""
     flow: str = ""

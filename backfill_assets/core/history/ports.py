@@ -79,6 +79,7 @@ class Commit:
         size_bytes: Bytes by partition key.
         written: Rows and checksum that passed through the write itself; None where Spark did not tell.
         rows_removed: Rows by partition key that were in the files it removed; None where the log does not say.
+        is_audited: Whether it names the very files that were audited, and replaced exactly what was looked at.
     """
 
     version: int
@@ -86,6 +87,7 @@ class Commit:
     size_bytes: Mapping[str, int]
     written: tuple[int, int] | None
     rows_removed: Mapping[str, int | None]
+    is_audited: bool = False
 
 
 class Source(Protocol[Rows]):
@@ -191,8 +193,8 @@ class Lake(Protocol[Rows]):
         self,
         scan: Scan[Rows],
         late: Late,
-        slices: int = 1,
         *,
+        publish_after: int | None = None,
         size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
@@ -200,7 +202,8 @@ class Lake(Protocol[Rows]):
         """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
 
         Args:
-            slices: More than one: go through each partition in so many parts, cut by key, with less memory.
+            publish_after: Version of the table that `overwrite` is to follow: the rows may be written as files that no
+                reader sees. None: nothing is written.
             size_bytes: Stored bytes of what is read; 0 where the source does not know. The more, the more parts.
             unique: As of `tally`, of rows that were read.
             keeps: Whether the rows are kept in any case. If not, they are only if late ones are joined, or if they turn

@@ -10,10 +10,10 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import NO_EVIDENCE, Verdict
 from backfill_assets.core.history.audited_chunk import Auditor, Chunk
 from backfill_assets.core.history.effects import Effects
-from backfill_assets.core.history.pace import Stopwatch
 from backfill_assets.core.history.plan import Launch, plan_launch
 from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.staged_rows import StagedChunk
+from backfill_assets.core.history.stopwatch import Stopwatch
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.tallies import EMPTY, Tally
 
@@ -73,7 +73,7 @@ def preview(
     began = lake.version()
     chunk = Chunk((partition,), (1, 1), plan.surveys, plan.foreign, must_keep=True, began_at=began)
     auditor = Auditor(spec, source, lake, launch, effects)
-    with auditor.audited(chunk, began, Stopwatch(effects.clock)) as audited:
+    with auditor.audited(chunk, began, Stopwatch(effects.clock), writes=False) as audited:
         staged, key = audited.read.staged, partition.key
         verdict = next(one for one in audited.verdicts if one.partition == partition)  # others may come along
         return Preview(

@@ -5,7 +5,6 @@ Knows neither Spark nor Dagster; what it needs of an engine is in `core/history/
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic
@@ -13,25 +12,23 @@ from typing import Generic
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audited_chunk import Auditor, Chunk
 from backfill_assets.core.history.effects import ATTEMPTS, Effects, repeated, wait_to_repeat
-from backfill_assets.core.history.identical import to_be_written
+from backfill_assets.core.history.identical import is_as_published
 from backfill_assets.core.history.other_code import OtherCode, since_now
 from backfill_assets.core.history.outcomes import Identical, NextChunk, Outcome, Published, Refused, in_fewer_rows
-from backfill_assets.core.history.pace import PublishPace, Stopwatch, cut
 from backfill_assets.core.history.plan import Launch, LaunchPlan, LeftOut, plan_launch
 from backfill_assets.core.history.ports import Commit, Lake, Rows, Source
-from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.stages import stages_of
 from backfill_assets.core.history.staging import refuse_changed_source
+from backfill_assets.core.history.stopwatch import Stopwatch
 from backfill_assets.core.history.verification import Verification
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
-from backfill_assets.core.state.receipts import Receipt
-from backfill_assets.core.state.tallies import Tally
+from backfill_assets.core.state.receipts import Receipt, audited_contents
+from backfill_assets.core.state.tallies import EMPTY, Tally
 from backfill_assets.errors import (
     CommitConflictError,
     EngineFailedError,
     LaunchError,
-    MemoryExhaustedError,
     PublishError,
     SourceChangedError,
     UncertainCommitError,
@@ -87,13 +84,6 @@ def _rows_read(outcome: Outcome) -> int:
             return 0
 
 
-class _TooMuchToSave(Exception):  # noqa: N818 (no error: the chunk is done in parts)
-    """More partitions of a chunk have to be written than a live writer would wait for."""
-
-    def __init__(self, most: int) -> None:
-        self.most = most
-
-
 @dataclass(frozen=True, slots=True)
 class Publisher(Generic[Rows]):
     """Publishes the chunks of one launch, one at a time."""
@@ -111,7 +101,7 @@ class Publisher(Generic[Rows]):
         return Auditor(self.spec, self.source, self.lake, self.launch, self.effects)
 
     def carry_out(self, plan: LaunchPlan) -> Iterator[Outcome]:
-        """Publish every chunk of a plan, cut smaller where a live writer would have to wait too long for one.
+        """Publish every chunk of a plan.
 
         The table is made if it is not there, and only if there is something to publish.
 
@@ -121,45 +111,36 @@ class Publisher(Generic[Rows]):
         """
         if plan.chunks:
             repeated(self.lake.create, self.effects, failures=self.lake.failures)
-        pending, pace = deque(map(list, plan.chunks)), PublishPace(self.launch.max_publish_seconds)
-        size_bytes = {key: survey.size_bytes for key, survey in plan.surveys.items()}
-        number = rows = files = refused = 0
-        while pending:
+        rows = files = refused = 0
+        for number, partitions in enumerate(plan.chunks, start=1):
             if self.launch.announces_chunks:
-                yield NextChunk(number + 1, rows, files)
-            whole = pending.popleft()
-            most = pace.most_saved(whole, size_bytes)
-            partitions, rest = cut(whole, most, to_be_written(self.launch, whole, plan.surveys))
-            if rest:
-                pending.appendleft(rest)
-            number += 1
-            of = number, number + len(pending)
-            chunk = Chunk(
-                tuple(partitions),
-                of,
-                plan.surveys,
-                plan.foreign,
-                most_saved=most,
-                began_at=self.others.began,
-            )
-            for outcome in self.publish(chunk):
-                if isinstance(outcome, Published):
-                    pace.saw(outcome.seconds["save"], len(outcome.partitions))
+                yield NextChunk(number, rows, files)
+            of = number, len(plan.chunks)
+            chunk = Chunk(tuple(partitions), of, plan.surveys, plan.foreign, began_at=self.others.began)
+            for outcome in self._in_two_parts(chunk):
                 rows, refused = rows + _rows_read(outcome), refused + isinstance(outcome, Refused)
                 yield outcome
             files += sum(plan.surveys[partition.key].files for partition in partitions)
-            if pending and self.launch.max_refused is not None and refused >= self.launch.max_refused:
+            rest = tuple(partition for chunk in plan.chunks[number:] for partition in chunk)
+            if rest and self.launch.max_refused is not None and refused >= self.launch.max_refused:
                 why = f"{refused:,} partitions were refused before them (`max_refused`: {self.launch.max_refused:,})"
-                rest = tuple(partition for chunk in pending for partition in chunk)
                 yield LeftOut(rest, why, published=False, is_failure=True)
                 return
 
-    def publish(self, chunk: Chunk) -> Iterator[Outcome]:
-        """Publish one chunk, again as long as its failure may pass; not what newer code has published meanwhile.
+    def _in_two_parts(self, chunk: Chunk) -> Iterator[Outcome]:
+        """Publish the partitions that changed, and then those that nothing tells from what was published of them.
 
-        If memory runs out the chunk is halved; a single partition is gone through in slices by key, and still published
-        in one commit.
+        The latter are only counted as a rule: nothing is written for them.
         """
+        known = self.launch.may_be_identical
+        audited = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
+        same = tuple(p for p in chunk.partitions if is_as_published(known, audited, [p], chunk.surveys))
+        changed = tuple(p for p in chunk.partitions if p not in same)
+        for part in filter(None, (changed, same)):
+            yield from self.publish(replace(chunk, partitions=part))
+
+    def publish(self, chunk: Chunk) -> Iterator[Outcome]:
+        """Publish one chunk, again as long as its failure may pass; not what newer code has published meanwhile."""
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self.lake.failures():
@@ -175,20 +156,6 @@ class Publisher(Generic[Rows]):
                     chunk = self._as_it_is_now(chunk) if attempt > 1 else chunk
                     chunk = replace(chunk, foreign=chunk.foreign | self._foreign_since(chunk.partitions, staged_from))
                     again = yield from self._attempt(chunk, staged_from)
-            except MemoryExhaustedError:
-                whole = self.launch.is_indivisible
-                smaller = in_smaller_parts(chunk.partitions, chunk.slices, is_indivisible=whole)
-                if not smaller:
-                    raise
-                self.effects.log(smaller[0].why)
-                for part in smaller:
-                    yield from self.publish(replace(chunk, partitions=tuple(part.partitions), slices=part.slices))
-                return
-            except _TooMuchToSave as error:
-                for first in range(0, len(chunk.partitions), error.most):
-                    part = chunk.partitions[first : first + error.most]
-                    yield from self.publish(replace(chunk, partitions=part))
-                return
             except PublishError as error:
                 if self.launch.plan and isinstance(error, CommitConflictError | SourceChangedError):
                     raise  # a plan is of what source and table were
@@ -228,23 +195,22 @@ class Publisher(Generic[Rows]):
         """Stage, audit, publish and verify one chunk once; return the partitions that have to be read again."""
         clock, published = Stopwatch(self.effects.clock), None
         verification = Verification(self.spec, self.lake, self.others, self.effects)
-        with self.auditor.audited(chunk, staged_from, clock) as audited:
+        with self.auditor.audited(chunk, staged_from, clock, writes=True) as audited:
             read, same, receipt = audited.read, audited.same, audited.receipt
             passed = [self.spec.grid.partition(key) for key in receipt.partitions]
-            if chunk.most_saved is not None and len(passed) > chunk.most_saved:
-                raise _TooMuchToSave(chunk.most_saved)
             if not read.scan.is_of_one_moment:
                 refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
             if passed:
                 commit = self.lake.overwrite(read.staged, passed, receipt)
-                clock.lap("save")
-                self._verified(verification, passed, read.staged.tallies, commit, receipt)
-                clock.lap("verify")
+                if not commit.is_audited:
+                    self._verified(verification, passed, read.staged.tallies, commit, receipt)
+                clock.lap("commit")
                 stages = stages_of(read, list(receipt.partitions), commit.rows, commit.size_bytes)
                 if fewer := in_fewer_rows(receipt):
                     self.effects.log(fewer)
+                tallies = {p.key: read.staged.tallies.get(p.key, EMPTY) for p in passed if commit.is_audited}
                 published = Published(
-                    *chunk.number, tuple(passed), receipt, commit, seconds=clock.seconds, stages=stages
+                    *chunk.number, tuple(passed), receipt, commit, clock.seconds, stages=stages, tallies=tallies
                 )
         if same.partitions:
             yield replace(same, stages=stages_of(read, list(same.published)))

@@ -13,7 +13,6 @@ from backfill_assets.core.history.complete import complete_part
 from backfill_assets.core.history.identical import is_as_published
 from backfill_assets.core.history.moments import FollowedSource, Moment, RowSums
 from backfill_assets.core.history.ports import Difference, Lake, Rows, Source
-from backfill_assets.core.history.smaller_parts import in_smaller_parts
 from backfill_assets.core.history.staging import audit_all, stage_chunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import history_part
@@ -21,7 +20,7 @@ from backfill_assets.core.state.partition_status import LOST, Known, State, stat
 from backfill_assets.core.state.receipts import PublishedPartition, audited_contents
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import EMPTY
-from backfill_assets.errors import MemoryExhaustedError, SourceIncompleteError
+from backfill_assets.errors import SourceIncompleteError
 
 
 def reconcile(
@@ -106,34 +105,26 @@ class _Comparing(Generic[Rows]):
     pinned: _Pinned
     log: Callable[[str], None]
 
-    def chunk(self, partitions: Sequence[Partition], slices: int = 1) -> Iterator[Comparison]:
-        """Compare one chunk; in smaller parts if memory runs out, once more if source or table changed meanwhile."""
+    def chunk(self, partitions: Sequence[Partition]) -> Iterator[Comparison]:
+        """Compare one chunk; once more if source or table changed meanwhile."""
         surveys = {partition.key: self.pinned.surveys[partition.key] for partition in partitions}
-        try:
-            if isinstance(self.source, FollowedSource):
-                yield from self._at_a_moment(self.source, partitions)
-                return
-            compared = self.at_once(partitions, surveys, slices)
-            changed = self._changed(compared, surveys)
-            if changed or self.was_written(_differing(compared)):
-                what = f"The source of {', '.join(changed)}" if changed else "The table"
-                self.log(f"{what} changed while it was read; the chunk is compared again.")
-                surveys = dict(self.source.survey(partitions))  # of one moment: a read is at one version
-                again = self._as_it_is_now()
-                compared = again.at_once(partitions, surveys, slices)
-                differing = _differing(compared)
-                suspects = differing if again.was_written(differing) else []
-                unsteady = {p.key: _WRITTEN for p in suspects if again.was_written([p])}
-                unsteady |= dict.fromkeys(self._changed(compared, surveys), _UNSTEADY)
-                compared = [_unsteady(c, unsteady.get(c.partition.key)) for c in compared]
-            yield from compared
-        except MemoryExhaustedError:
-            smaller = in_smaller_parts(partitions, slices)
-            if not smaller:
-                raise
-            self.log(smaller[0].why)
-            for part in smaller:
-                yield from self.chunk(part.partitions, part.slices)
+        if isinstance(self.source, FollowedSource):
+            yield from self._at_a_moment(self.source, partitions)
+            return
+        compared = self.at_once(partitions, surveys)
+        changed = self._changed(compared, surveys)
+        if changed or self.was_written(_differing(compared)):
+            what = f"The source of {', '.join(changed)}" if changed else "The table"
+            self.log(f"{what} changed while it was read; the chunk is compared again.")
+            surveys = dict(self.source.survey(partitions))  # of one moment: a read is at one version
+            again = self._as_it_is_now()
+            compared = again.at_once(partitions, surveys)
+            differing = _differing(compared)
+            suspects = differing if again.was_written(differing) else []
+            unsteady = {p.key: _WRITTEN for p in suspects if again.was_written([p])}
+            unsteady |= dict.fromkeys(self._changed(compared, surveys), _UNSTEADY)
+            compared = [_unsteady(c, unsteady.get(c.partition.key)) for c in compared]
+        yield from compared
 
     def _changed(self, compared: Sequence[Comparison], before: Mapping[str, Survey]) -> dict[str, Survey]:
         """Return the surveys of partitions that differ, where the source is not what it was before the read."""
@@ -152,7 +143,7 @@ class _Comparing(Generic[Rows]):
         return replace(self, pinned=replace(self.pinned, version=self.lake.version(), published=published))
 
     def at_once(
-        self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], slices: int, *, must_keep: bool = False
+        self, partitions: Sequence[Partition], surveys: Mapping[str, Survey], *, must_keep: bool = False
     ) -> list[Comparison]:
         """Compare partitions with what the source has by now.
 
@@ -163,7 +154,7 @@ class _Comparing(Generic[Rows]):
         published = self.pinned.published
         audited = audited_contents(published, partitions, self.spec, self.pinned.code_version)
         keeps = must_keep or not is_as_published(published, audited, partitions, surveys)
-        read = stage_chunk(partitions, surveys, self.source, self.lake, slices=slices, unique=audited, keeps=keeps)
+        read = stage_chunk(partitions, surveys, self.source, self.lake, unique=audited, keeps=keeps)
         with read.staged as staged:
             verdicts = {v.partition.key: v for v in audit_all(self.spec, read, self.source, self.lake)}
             unique = {key: tally.content for key, tally in staged.tallies.items() if not tally.duplicate_keys}
@@ -197,7 +188,7 @@ class _Comparing(Generic[Rows]):
             some = list(partitions) if self.source.makes_chunks_at_once() else unlike
             self.log(f"{len(unlike):,} partitions differ; {len(some):,} are read again, to name rows.")
             theirs = {partition.key: surveys[partition.key] for partition in some}
-            again = {c.partition: c for c in self.at_once(some, theirs, slices, must_keep=True)}
+            again = {c.partition: c for c in self.at_once(some, theirs, must_keep=True)}
             return [again.get(comparison.partition, comparison) for comparison in compared]
         return [
             self._explained(comparison, difference)

@@ -23,6 +23,7 @@ class StagedChunk(Generic[Rows]):
         superseded_rows: By partition key; only keys that have any.
         partition_by_file: As they were staged, and those of the late rows.
         late: What was joined.
+        parts: The rows as they were read, for the writer that publishes them.
     """
 
     kept: Rows | None
@@ -31,6 +32,7 @@ class StagedChunk(Generic[Rows]):
     partition_by_file: Mapping[Any, str] | None
     release: Callable[[], None]
     late: Late = NO_LATE
+    parts: tuple[Any, ...] = ()
 
     @property
     def rows(self) -> Rows:

@@ -55,7 +55,7 @@ def stage_chunk(
     lake: Lake[Rows],
     lap: Callable[[str], None] = lambda _: None,
     *,
-    slices: int = 1,
+    publish_after: int | None = None,
     unique: Contents = NOTHING_KNOWN,
     keeps: bool = True,
 ) -> StagedPartitions[Rows]:
@@ -63,12 +63,12 @@ def stage_chunk(
 
     Args:
         lap: Called with the name of each step when it ends.
-        slices: Into how many parts a single partition is cut by key, because it does not fit into memory.
+        publish_after: As of `Lake.stage`.
         unique: Contents of which it is known that no key comes twice, by partition key.
         keeps: As of `Lake.stage`.
     """
     size_bytes = sum(surveys[p.key].size_bytes for p in chunk)
-    read = partial(lake.stage, late=lake.late(chunk), slices=slices, size_bytes=size_bytes, unique=unique)
+    read = partial(lake.stage, late=lake.late(chunk), publish_after=publish_after, size_bytes=size_bytes, unique=unique)
     while True:
         scan = source.scan(chunk, surveys)
         lap("scan")
@@ -79,7 +79,7 @@ def stage_chunk(
                 refuse_changed_source(chunk, surveys, source)
                 raise
         else:
-            lap("stage")
+            lap("write")
             named = [*chunk, *scan.also]
             _refuse_strays(named, staged)
             return StagedPartitions(named, surveys, scan, staged)

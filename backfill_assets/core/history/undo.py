@@ -6,13 +6,11 @@
 from __future__ import annotations
 
 import uuid
-from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from backfill_assets.core.history.effects import ATTEMPTS, Effects, wait_to_repeat
 from backfill_assets.core.history.other_code import since_now
-from backfill_assets.core.history.pace import PublishPace
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, plan_undo
@@ -49,19 +47,11 @@ def carry_out(
     groups: dict[tuple[int, str], list[Undoing]] = {}
     for one in plan.of(UndoAction.RESTORED):
         groups.setdefault((one.before, one.launched.receipt.flow), []).append(one)
-    pending, pace = (
-        deque(group for _, group in sorted(groups.items(), reverse=True)),
-        PublishPace(undo.max_publish_seconds),
-    )
-    while pending:
-        whole = pending.popleft()
-        most = pace.most_saved([spec.grid.partition(one.key) for one in whole], {}) or spec.max_partitions_per_chunk
-        chunk, rest = whole[:most], whole[most:]
-        if rest:
-            pending.appendleft(rest)
-        began = effects.clock()
-        yield from _restore(spec, lake, undo, UndoPlan(plan.version, tuple(chunk)), effects)
-        pace.saw(effects.clock() - began, len(chunk))
+    most = spec.max_partitions_per_chunk
+    for _, group in sorted(groups.items(), reverse=True):
+        for first in range(0, len(group), most):
+            chunk = tuple(group[first : first + most])
+            yield from _restore(spec, lake, undo, UndoPlan(plan.version, chunk), effects)
 
 
 def _restore(

@@ -36,7 +36,6 @@ class Undo:
         name: What it was named by: a run, a backfill, or a plan.
         is_of: Says whether a receipt is of it.
         discard_later: Whether partitions are put back that somebody has written since.
-        max_publish_seconds: How long one commit may take to save, where a live writer waits for it.
     """
 
     name: str
@@ -46,7 +45,6 @@ class Undo:
     reason: str = ""
     by: str = ""
     discard_later: bool = False
-    max_publish_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

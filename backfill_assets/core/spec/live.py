@@ -58,12 +58,6 @@ class LiveStream(Strict):
         default=None,
         description="IANA zone in which timestamps without a zone are read. Without it such events are quarantined.",
     )
-    max_publish_seconds: float = Field(
-        default=20,
-        gt=0,
-        description="On a local disk a batch waits while a chunk is saved; chunks are cut so that this takes no "
-        "longer.",
-    )
 
     @property
     def texts(self) -> Texts:

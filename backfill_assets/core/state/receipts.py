@@ -161,6 +161,12 @@ class Receipt:
         """By what its partitions were made and summed up: only where this is the same can checksums be compared."""
         return self.kind, self.code_version, self.columns, self.checksum_encoding
 
+    @property
+    def total(self) -> tuple[int, int]:
+        """Rows and checksum of its partitions together."""
+        checksums = (int(part.checksum, 16) for part in self.partitions.values())
+        return sum(part.rows for part in self.partitions.values()), sum(checksums) % (1 << 64)
+
     def to_json(self) -> str:
         """Return compact JSON: one list per partition, since there may be two thousand."""
         body = asdict(self)

@@ -277,7 +277,6 @@ class Refresh:
             by=BY,
             reason="" if self.spec.reason == "optional" else ReasonKind.NEW_DATA,
             max_partitions_per_chunk=MAX_PARTITIONS_PER_COMMIT if from_table else None,
-            is_indivisible=from_table,
             may_find_nothing=True,
         )
         source = replace(self.source, from_table=from_table, pinned=pinned, found_at=found_at)

@@ -15,10 +15,9 @@ from backfill_assets.core.history.outcomes import Identical, Published, Refused
 from backfill_assets.core.history.plan import Launch, LeftOut
 from backfill_assets.core.history.preview import preview
 from backfill_assets.core.state.partition_status import PartitionStatus, State
-from backfill_assets.errors import NOTHING_WRITTEN, MemoryExhaustedError
 from tests.core.history.world import KEYS, World
 from tests.support.docstring_tables import table_of
-from tests.support.fakes import ORDERS, orders_of, raising, spec_with
+from tests.support.fakes import ORDERS, orders_of, spec_with
 
 DAY = ORDERS.grid.partition("2024-02-29")
 GAP = Finding(AuditRule.SOURCE_IS_PRESENT, 0, "a gap")
@@ -147,13 +146,6 @@ def test_what_is_live_or_not_complete_is_left_out_and_no_error():
     forecast = foreseen(world, [*KEYS[-2:], "2024-03-05"])
     assert set(actions(forecast).values()) == {Action.LEFT_OUT}
     assert "live" in forecast.partitions[0].why
-
-
-def test_a_deep_look_goes_on_in_smaller_parts_where_memory_is_short():
-    """As a launch would; every partition is looked at once."""
-    world = World()
-    world.script.at("stage", raising(MemoryExhaustedError("Full.", state=NOTHING_WRITTEN, remedy="Less.")))
-    assert set(actions(foreseen(world, deep=True))) == set(KEYS)
 
 
 def test_one_that_rewrites_finds_nothing_identical():

@@ -13,7 +13,6 @@ from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reconcile import reconcile
-from backfill_assets.errors import MemoryExhaustedError
 from tests.support.fake_lake import FakeLake
 from tests.support.fakes import ORDERS, FakeSource, files_of, spec_with
 
@@ -25,7 +24,6 @@ class Followed(FakeSource):
 
     Args:
         sides: What both have, by partition key, where it is not the same three rows.
-        fits: Partitions that are read at once.
     """
 
     def __init__(self) -> None:
@@ -34,11 +32,8 @@ class Followed(FakeSource):
         self.problems: dict[str, list[str]] = {}
         self.asked: list[tuple[int, int]] = []
         self.open = 0
-        self.fits = 9
 
     def moment(self, partitions: Sequence[Partition], *, version: int) -> Moment[list[Mapping[str, object]]]:
-        if len(partitions) > self.fits:
-            raise MemoryExhaustedError("x", state="x", remedy="x")
         self.asked.append((len(partitions), version))
         same = RowSums(3, 30, 300)
         sides = {p.key: self.sides.get(p.key, (same, same)) for p in partitions}
@@ -100,10 +95,6 @@ def test_a_source_with_rows_that_cannot_be_read_says_so(source):
 
 
 def test_each_chunk_has_a_moment_of_its_own(source):
-    """All are of the version from the beginning; a chunk that does not fit is halved."""
+    """All are of the version from the beginning."""
     compared(source, chunk={"max_partitions": 2})
     assert source.asked == [(2, source.asked[0][1])] * 2
-    source.asked.clear()
-    source.fits = 1
-    compared(source, chunk={"max_partitions": 2})
-    assert [count for count, _ in source.asked] == [1, 1, 1, 1]

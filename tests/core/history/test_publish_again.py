@@ -94,16 +94,6 @@ def test_what_was_told_is_not_told_again(world, staged, failure):
     assert staged[1:] == [(KEYS, False), *[([DAY], True)] * ATTEMPTS]
 
 
-def test_a_part_that_was_saved_is_not_saved_again(world):
-    """Of what is read again a second part cannot be saved: the first one is told once, and is in the table once."""
-    touched(world, *KEYS[2:4])
-    for visit in range(2, 30):
-        world.script.at("before_save", raising(CONFLICT), visit=visit)
-    told = told_until_it_failed(world, type(CONFLICT), max_publish_seconds=0.03)
-    assert told == [*KEYS[:2], *KEYS[4:], KEYS[2]]
-    assert [list(receipt.partitions) for receipt in world.lake.receipts().values()] == [KEYS, [KEYS[2]]]
-
-
 class Leading(FakeSource):
     """Makes a chunk in one call, and its first partition another one if the second is there too."""
 

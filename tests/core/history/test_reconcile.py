@@ -214,17 +214,6 @@ def test_what_the_source_has_lost_equals_nothing(source, lake):
         assert failures(compared(source, lake)) == {day.key: lost for day in DAYS}
 
 
-@pytest.mark.parametrize("bearable", [2, 1, 1 / 10])
-def test_a_chunk_that_does_not_fit_is_compared_in_parts(source, lake, bearable):
-    """When memory runs out halves are compared, and single partitions in slices by key; each partition is compared once."""
-    lake.memory_partitions = bearable
-    said: list[str] = []
-    found = compared(source, lake, log=said.append)
-    assert [c.partition.key for c in found] == [p.key for p in DAYS]
-    assert all(c.passed for c in found)
-    assert said[0] == f"Spark ran out of memory over {len(DAYS)} partitions; continuing with halves."
-
-
 # -- a source that does not stand still --------------------------------------------------------------------------------
 
 

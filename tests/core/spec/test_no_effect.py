@@ -195,15 +195,15 @@ version_of.new version_of.retired
 expect[].by expect[].within expect[].at_least expect[].at_most
 once.years once.ranges once.begin
 live.path live.starts live.late live.trigger_seconds live.max_files_per_trigger live.max_future_seconds
-live.silent_after_seconds live.max_lag_seconds live.closed_after_seconds live.max_publish_seconds
+live.silent_after_seconds live.max_lag_seconds live.closed_after_seconds
 changes.capture changes.backfill changes.refresh_seconds changes.silent_after_seconds changes.max_lag_seconds
 catch_up.cron catch_up.max_partitions catch_up.newest_first
 pace.off_peak pace.max_rows_per_second pace.off_peak.cron pace.off_peak.hours
 chunk.max_partitions
 checks.severity checks.tolerance checks.show_values checks.tolerance.rows checks.tolerance.share
 """
-"""Fields that something reads in every mode that a spec can tell. A transform may come from Python, and a table may lie
-on a local disk: so `transform_by` and `live.max_publish_seconds` are here."""
+"""Fields that something reads in every mode that a spec can tell. A transform may come from Python: so
+`transform_by` is here."""
 
 
 def test_every_field_is_thought_about():

@@ -1,0 +1,181 @@
+"""Rows of a chunk that were read once and that no reader sees yet: files of the table, or rows that Spark keeps.
+
+A launch on a classic session writes files, which its commit publishes. Everything else keeps the rows: a launch through
+Spark Connect, which then writes them by the public API, and whoever only looks.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pyspark import StorageLevel
+from pyspark.sql import Column, DataFrame, Observation
+from pyspark.sql import functions as F
+
+from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.lake.definition import columns_of
+from backfill_assets.lake.overwrite import refuse_unsafe_session
+from backfill_assets.spark.caching import persist
+from backfill_assets.spark.expressions import column
+from backfill_assets.spark.failures import SPARK_FAILURES
+from backfill_assets.table.transaction import Transactions, WrittenFiles
+
+BYTES_IN_MEMORY = 128 << 20
+"""Rows of so many stored bytes are kept in memory; of more, Java would spend longer moving them than a disk does."""
+
+_HAS_ASIDE = "_ba_has_aside"
+
+
+class UnpublishedRows(Protocol):
+    """Rows that were read once."""
+
+    @property
+    def seen(self) -> Mapping[str, Any]:
+        """What was measured while they were read, by name."""
+        ...
+
+    def rows(self, without: Collection[str] = ()) -> DataFrame:
+        """Return the table's columns of the rows, but of those that were set aside.
+
+        Args:
+            without: Values of the partition column whose rows are left out.
+        """
+        ...
+
+    def aside(self) -> DataFrame | None:
+        """Return the rows that were set aside, with all their columns; None if there are none."""
+        ...
+
+    def counted(self) -> Mapping[str, int | None]:
+        """Return the rows that the writer counted, by value of the partition column; nothing if it counts none."""
+        ...
+
+    def release(self) -> None:
+        """Forget the rows, and delete files that no commit names."""
+        ...
+
+
+class Reads(Protocol):
+    """A way to read rows once."""
+
+    def __call__(
+        self, rows: DataFrame, is_aside: Column, measured: Mapping[str, Column], *, size_bytes: int = 0
+    ) -> UnpublishedRows:
+        """Read rows once.
+
+        Args:
+            rows: The table's columns, and others.
+            is_aside: Rows that the table could not have. They are set aside.
+            measured: Aggregates that are taken of all rows.
+            size_bytes: Stored bytes of the source, as far as it says.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Keeping:
+    """Reads rows and lets Spark keep them, in memory or on its own disk."""
+
+    spec: TableSpec
+
+    def __call__(
+        self, rows: DataFrame, is_aside: Column, measured: Mapping[str, Column], *, size_bytes: int = 0
+    ) -> UnpublishedRows:
+        level = StorageLevel.MEMORY_AND_DISK if size_bytes <= BYTES_IN_MEMORY else StorageLevel.DISK_ONLY
+        kept = persist(rows.withColumn("_ba_aside", is_aside).where(_always(uuid.uuid4().hex)), level)
+        try:
+            (seen,) = kept.agg(*_named(F.col("_ba_aside"), measured)).collect()
+        except BaseException:
+            kept.unpersist()
+            raise
+        return _KeptRows(self.spec, kept, seen.asDict())
+
+
+@dataclass(frozen=True, slots=True)
+class _KeptRows:
+    spec: TableSpec
+    kept: DataFrame
+    seen: Mapping[str, Any]
+
+    def rows(self, without: Collection[str] = ()) -> DataFrame:
+        rows = self.kept.where(~F.col("_ba_aside")).select(*map(column, columns_of(self.spec)))
+        return rows.where(~column(self.spec.partition_column).cast("string").isin(list(without))) if without else rows
+
+    def aside(self) -> DataFrame | None:
+        return self.kept.where(F.col("_ba_aside")).drop("_ba_aside") if self.seen[_HAS_ASIDE] else None
+
+    def counted(self) -> Mapping[str, int | None]:
+        return {}
+
+    def release(self) -> None:
+        self.kept.unpersist()
+
+
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Reads rows and writes them as files of the table.
+
+    Args:
+        version: Of the table, which the files are to follow.
+    """
+
+    spec: TableSpec
+    transactions: Transactions
+    version: int
+
+    def __call__(
+        self, rows: DataFrame, is_aside: Column, measured: Mapping[str, Column], *, size_bytes: int = 0
+    ) -> UnpublishedRows:
+        del size_bytes  # Spark writes rows as it reads them
+        refuse_unsafe_session(self.transactions.spark, self.spec.key)
+        observation = Observation()
+        observed = rows.observe(observation, *_named(is_aside, measured))
+        clean = observed.where(~is_aside).select(
+            *(column(name).cast(kind).alias(name) for name, kind in columns_of(self.spec).items())
+        )
+        files = self.transactions.write(clean, version=self.version)
+        return FilesOfRows(self.transactions, files, observation.get, rows.where(is_aside))
+
+
+@dataclass(frozen=True, slots=True)
+class FilesOfRows:
+    """Rows as files that no version names.
+
+    Args:
+        source: The rows that were set aside, to be read again.
+    """
+
+    transactions: Transactions
+    files: WrittenFiles
+    seen: Mapping[str, Any]
+    source: DataFrame
+
+    def rows(self, without: Collection[str] = ()) -> DataFrame:
+        return self.transactions.frame(self.files, without)
+
+    def aside(self) -> DataFrame | None:
+        return self.source if self.seen[_HAS_ASIDE] else None
+
+    def counted(self) -> Mapping[str, int | None]:
+        return self.files.rows_by_value()
+
+    def release(self) -> None:
+        with suppress(*SPARK_FAILURES):  # VACUUM removes what is left
+            self.transactions.discard(self.files)
+
+
+def _named(is_aside: Column, measured: Mapping[str, Column]) -> list[Column]:
+    return [F.max(is_aside).alias(_HAS_ASIDE), *(aggregate.alias(name) for name, aggregate in measured.items())]
+
+
+def _always(name: str) -> Column:
+    """Return a condition that every row meets, and that no other frame has.
+
+    Spark takes kept rows for any frame that reads the same paths, in every session of a server, whatever the files hold
+    by then: the rows that a killed launch left there would be taken for the source's.
+    """
+    return F.lit(name) == F.lit(name)
