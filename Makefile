@@ -42,7 +42,7 @@ dotenv:
 setup: java $(READY) dotenv ## Make .venv, fetch the jars, make DAGSTER_HOME
 	@mkdir -p $(DAGSTER_HOME) && { [ -e $(DAGSTER_HOME)/dagster.yaml ] || cp dagster.yaml $(DAGSTER_HOME)/; }
 	@$(BIN)/python -m backfill_assets.spark.jars
-	@$(BIN)/python -m backfill_assets.spark.class_archive
+	@$(BIN)/python -m backfill_assets.table.class_archive
 
 demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broken and mended
 	@$(BIN)/backfill-assets demo

@@ -68,7 +68,7 @@ def class_archive() -> Path:
     """Return where the archive of Spark's loaded classes lies, with which a JVM starts some seconds faster.
 
     It is of one Java and of one installation of Spark, whose jars it names with their times, and lies in the virtual
-    environment that has that. `python -m backfill_assets.spark.class_archive` makes it; nothing depends on it.
+    environment that has that. `python -m backfill_assets.table.class_archive` makes it; nothing depends on it.
     """
     java = find_java()
     release = java.resolve().parent.parent / "release" if java else None

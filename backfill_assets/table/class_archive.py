@@ -2,7 +2,7 @@
 
 It is made once, and nothing depends on it.
 
-`python -m backfill_assets.spark.class_archive` makes it, with a small table that is written, overwritten and read.
+`python -m backfill_assets.table.class_archive` makes it, with a small table that is written, overwritten and read.
 
 Source: JEP 350, Dynamic CDS Archives (Java 13 and later).
 """
@@ -15,12 +15,14 @@ import tempfile
 from pathlib import Path
 
 from filelock import FileLock
+from pyspark.sql import Observation
 from pyspark.sql import functions as F
 
 from backfill_assets.core import sql
 from backfill_assets.spark.java import class_archive
 from backfill_assets.spark.session import classic_config, end, start_session
 from backfill_assets.spark.settings import JAVA_OPTIONS, SparkSettings
+from backfill_assets.table.transaction import Transactions
 
 TIMEOUT_SECONDS = 300.0
 
@@ -62,12 +64,16 @@ def _load_classes(archive: str, scratch: str) -> None:
     )
     columns = {"id": "bigint", "at": "timestamp", "name": "string", "dt": "date"}
     spark.sql(sql.create_table(table, columns, partitioned_by="dt"))
-    for folder, kind in ((f"{scratch}/parquet", "parquet"), (f"{scratch}/json", "json")):
+    transactions = Transactions(spark, table)
+    for version, kind in enumerate(("parquet", "json")):
+        folder = f"{scratch}/{kind}"
         rows.write.format(kind).save(folder)
-        read = spark.read.schema(rows.schema).format(kind).load(folder).repartition(4, "dt").persist()
-        read.groupBy("dt").agg(F.count(F.lit(1)), F.sum(F.shiftright(F.xxhash64("id", "name"), 32))).collect()
-        read.write.format("delta").mode("append").save(table)
-        read.unpersist()
+        read = spark.read.schema(rows.schema).format(kind).load(folder).repartition(4, "dt")
+        files = transactions.write(read.observe(Observation(), F.max(F.col("id"))), version=version)
+        written = transactions.frame(files)
+        written.groupBy("dt").agg(F.count(F.lit(1)), F.sum(F.shiftright(F.xxhash64("id", "name"), 32))).collect()
+        values = {*files.rows_by_value()}
+        transactions.commit([(files, values)], "dt IS NOT NULL", values, "{}", base=version, check=lambda _: None)
     spark.sql(sql.describe_history(table)).collect()
     spark.sql(sql.describe_detail(table)).collect()
     spark.read.text(f"{table}/_delta_log").count()

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from backfill_assets.spark import session
-from backfill_assets.spark.class_archive import make_class_archive
 from backfill_assets.spark.java import class_archive
 from backfill_assets.spark.session import classic_config
 from backfill_assets.spark.settings import JAVA_OPTIONS, SPARK_VERSION, SparkSettings
+from backfill_assets.table.class_archive import make_class_archive
 
 START = """
 import sys
