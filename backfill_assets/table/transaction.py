@@ -161,7 +161,7 @@ class Transactions:
     ) -> None:
         self.spark, self.path, self._table = spark, path, table or path
         self._jvm: Any = spark._jvm  # noqa: SLF001 (as above)
-        self._session: Any = spark._jsparkSession  # noqa: SLF001
+        self._session: Any = spark._jsparkSession  # noqa: SLF001 (as above)
         self._delta: Any = self._jvm.org.apache.spark.sql.delta
         self._none: Any = _module(self._jvm.scala, "None")
         self._log: Any = self._delta.DeltaLog.forTable(

@@ -81,7 +81,7 @@ class Table:
         return self.rows
 
     def commit(self, **changes: object) -> None:
-        self.versions.append(replace(self.newest, **{"changes_metadata": False, **changes}))  # type: ignore[arg-type]
+        self.versions.append(replace(self.newest, **{"changes_metadata": False, **changes}))
 
     def replace_files(self, partition: int, files: Collection[File], **more: object) -> None:
         others = self.newest.files - self.newest.of(partition)
