@@ -41,6 +41,8 @@ class LoggedCommit:
             deletion vectors had removed before; None where a file has no statistics.
         touched: Values of the partition column of every file it added or removed; not of those that it only stored
             otherwise, as OPTIMIZE does.
+        stored: Values of the partition column of every file that it added or removed.
+        changes_table: Whether it changed what the table is: its columns, properties or features.
         touched_anything: Whether it wrote files of which the log does not say in which partition they lie.
         added, removed: Paths of the files that it added, and removed, as the log has them.
         receipt: Ours, if history was written by it.
@@ -57,6 +59,12 @@ class LoggedCommit:
     rows_removed: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
     added: frozenset[str] = frozenset()
     removed: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+    changes_table: bool = False
+
+    def left_alone(self, partition: Partition) -> bool:
+        """Say whether a partition has the same files, of the same columns, as before the commit."""
+        return not (self.changes_table or self.touched_anything or str(partition.value) in self.stored)
 
     def wrote(self, partition: Partition) -> bool:
         """Say whether the commit changed a partition.
@@ -252,7 +260,8 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
     rows_removed: dict[str, int | None] = {}
     touched: set[str] = set()
     paths: dict[bool, set[str]] = {True: set(), False: set()}
-    touched_anything = False
+    stored: set[str] = set()
+    touched_anything = changes_table = False
     metadata: str | None = None
     for line in lines:
         action: dict[str, Any] = json.loads(line) if line else {}
@@ -261,13 +270,15 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         file: dict[str, Any] = added or removed or {}
         values: dict[str, Any] | None = file.get("partitionValues")
         partition: Any = (values or {}).get(partition_column)  # None where others wrote NULL
+        changes_table = changes_table or "metaData" in action or "protocol" in action
         if file:
             paths[bool(added)].add(file["path"])
+            stored.add(str(partition))
         if removed:
             so_far, count = rows_removed.get(partition, 0), _live_rows(removed)
             rows_removed[partition] = None if so_far is None or count is None else so_far + count
         if added:
-            rows[partition] = rows.get(partition, 0) + (json.loads(file.get("stats") or "{}").get("numRecords") or 0)
+            rows[partition] = rows.get(partition, 0) + (_live_rows(file) or 0)
             size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
         if file and file.get("dataChange") is not False:
             if values is not None and partition_column in values:
@@ -286,6 +297,8 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         rows_removed=rows_removed,
         added=frozenset(paths[True]),
         removed=frozenset(paths[False]),
+        stored=frozenset(stored),
+        changes_table=changes_table,
     )
 
 

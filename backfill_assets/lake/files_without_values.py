@@ -29,12 +29,13 @@ class FilesWithoutValues:
     """Aggregates over all rows of a chunk: for each column the files in which it has a value.
 
     Args:
-        by_file: If each partition has one file, its own tally says the same, and nothing is measured.
+        are_alone: Whether no late rows are tallied with the source's. If so, and if each partition has one file,
+            its own tally says the same, and nothing is measured.
     """
 
-    def __init__(self, spec: TableSpec, by_file: FileIds) -> None:
+    def __init__(self, spec: TableSpec, by_file: FileIds, *, are_alone: bool) -> None:
         keys = list((by_file or {}).values())
-        self._keys = keys if any(count > 1 for count in Counter(keys).values()) else []
+        self._keys = keys if not are_alone or any(count > 1 for count in Counter(keys).values()) else []
         self._columns = [name for name, one in spec.columns.items() if not one.optional]
 
     def measured(self) -> dict[str, Column]:

@@ -28,6 +28,9 @@ REQUIRED_SETTINGS = {
     "spark.sql.sources.partitionOverwriteMode": ("static", "a stray row must not replace another partition"),
     "spark.sql.session.timeZone": ("UTC", "days are cut in UTC"),
     "spark.sql.ansi.enabled": ("true", "a value that does not fit must raise, not turn into NULL"),
+    "spark.sql.parquet.outputTimestampType": ("TIMESTAMP_MICROS", "instants have microseconds"),
+    "spark.databricks.delta.commitValidation.enabled": ("true", "Delta must check what it commits"),
+    "spark.databricks.delta.duplicateActionCheck.enabled": ("true", "Delta must check what it commits"),
     "spark.sql.files.ignoreCorruptFiles": ("false", "what cannot be read must raise, not count for nothing"),
     "spark.sql.files.ignoreMissingFiles": ("false", "a file that is gone must raise, not count for nothing"),
 }

@@ -16,8 +16,8 @@ from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, are_known, sum_if_known
-from backfill_assets.errors import NOTHING_WRITTEN, StagedContentLostError
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, are_known, sum_if_known, total, total_of
+from backfill_assets.errors import NOTHING_WRITTEN, SourceChangedError, StagedContentLostError
 from backfill_assets.lake.files_without_values import FILE_NUMBER, FileIds, FilesWithoutValues
 from backfill_assets.lake.latest_wins import IS_LATE, winners
 from backfill_assets.lake.side_tables import LateTable
@@ -43,6 +43,7 @@ def stage(
     scan: Scan[DataFrame],
     late: Late = NO_LATE,
     *,
+    table_path: str | None = None,
     size_bytes: int = 0,
     unique: Contents = NOTHING_KNOWN,
     keeps: bool = True,
@@ -55,6 +56,7 @@ def stage(
     Args:
         late_table: Of the table that the rows are for.
         reads: Writes the rows as files, or keeps them.
+        table_path: Folder of the table, if the rows are written as files of it.
         size_bytes: Stored bytes of what is read, as far as they are known.
         unique: Contents of which it is known that no key comes twice, by partition key: where all that was read is one
             of them, no keys are counted.
@@ -64,32 +66,41 @@ def stage(
     Raises:
         UnreadableSourceError: A file could not be read to its end.
         MemoryExhaustedError: Spark ran out of memory.
-        StagedContentLostError: The files that were written hold other rows than Delta counted.
+        StagedContentLostError: The files that were written hold other rows than those that went into them.
+        SourceChangedError: Rows that were set aside are others when they are read again.
     """
     spec, by_file = late_table.spec, scan.partition_by_file
     if not keeps and not late.rows and (known := _tallied(spec, scan, unique)):
         return replace(known, late=late)
-    with ExitStack() as held, translated(spec.key):
+    with ExitStack() as held, translated(spec.key, table_path):
         read = _Reading(spec, reads, held, min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS), size_bytes)
-        without_values = FilesWithoutValues(spec, by_file)
+        without_values = FilesWithoutValues(spec, by_file, are_alone=not late.rows)
         rows = _with_home(spec, _with_partition(spec, scan), by_file)
         parts = [read(rows, _is_aside(spec, rows), without_values.measured(), scattered=scan.scattered)]
         if late.rows:
-            parts.append(read(_late_rows(late_table, late), F.lit(False), {}, scattered=True))
-        aside, empty_columns = parts[0].aside(), without_values.found(parts[0].seen)
+            late_rows = _late_rows(late_table, late)
+            parts.append(read(late_rows, _is_aside(spec, late_rows), {}, scattered=True))
+        homes = [by_file, None][: len(parts)]
+        found_aside = zip((part.aside() for part in parts), homes, strict=True)
+        aside = [(rows, home) for rows, home in found_aside if rows is not None]
+        empty_columns = without_values.found(parts[0].seen)
         groups = groups_of(spec, _union(part.rows() for part in parts))
-        is_known = aside is None and are_known(tallies_of(spec, groups), unique)
+        _refuse_other_content(spec, parts, groups)
+        is_known = not aside and are_known(tallies_of(spec, groups), unique)
         repeated = {} if is_known else duplicate_keys_by_partition(spec, _union(part.rows() for part in parts))
         resolved = [str(spec.grid.partition(key).value) for key in repeated if spec.latest_wins_by]
         chosen = [(part, resolved) for part in parts]
         if resolved:
             parts.append(read(_winners(spec, parts, resolved), F.lit(False), {}, scattered=True))
             chosen.append((parts[-1], []))
-            groups = {key: found for key, found in groups.items() if key not in repeated}
-            groups |= groups_of(spec, parts[-1].rows())
+            won = groups_of(spec, parts[-1].rows())
+            _refuse_other_content(spec, parts[-1:], won)
+            groups = {key: found for key, found in groups.items() if key not in repeated} | won
         _refuse_other_counts(spec, chosen, groups)
-        if aside is not None:
-            for key, found in groups_of(spec, aside, by_file).items():
+        set_aside = [groups_of(spec, rows, home) for rows, home in aside]
+        _refuse_changed(spec, parts, set_aside)
+        for of_part in set_aside:
+            for key, found in of_part.items():
                 groups[key] = [*groups.get(key, []), *found]
         tallies = {
             key: replace(
@@ -100,7 +111,8 @@ def stage(
             for key, tally in tallies_of(spec, groups).items()
         }
         kept = _union(part.rows(without) for part, without in chosen)
-        kept = kept if aside is None else kept.unionByName(aside.drop(_HOME), allowMissingColumns=True)
+        for rows, _ in aside:
+            kept = kept.unionByName(rows.drop(_HOME), allowMissingColumns=True)
         superseded = repeated if resolved else {}
         return StagedChunk(kept, tallies, superseded, by_file, held.pop_all().close, late, parts=tuple(chosen))
 
@@ -168,6 +180,31 @@ def _winners(spec: TableSpec, parts: Sequence[UnpublishedRows], values: Sequence
     """Return the one row of each key in some partitions; the second part has the late rows."""
     marked = _union(part.rows().withColumn(IS_LATE, F.lit(number > 0)) for number, part in enumerate(parts))
     return winners(spec, marked.where(column(spec.partition_column).cast("string").isin([*values]))).drop(IS_LATE)
+
+
+def _refuse_other_content(spec: TableSpec, parts: Sequence[UnpublishedRows], groups: Groups) -> None:
+    """Compare the rows that were read back with those that went in: a setting may change what a file can hold."""
+    went_in, read = total_of(part.went_in for part in parts), total(tallies_of(spec, groups).values())
+    if went_in != read:
+        raise StagedContentLostError(
+            f"`{spec.key}`: {went_in[0]:,} rows (checksum `{went_in[1]:016x}`) were written to files, and {read[0]:,} "
+            f"(`{read[1]:016x}`) were read back.",
+            state=NOTHING_WRITTEN,
+            remedy="Look for a setting in SPARK_EXTRA_CONF that changes what Spark writes; then launch again.",
+        )
+
+
+def _refuse_changed(spec: TableSpec, parts: Sequence[UnpublishedRows], set_aside: Sequence[Groups]) -> None:
+    """Compare the rows that were set aside with those that are found when they are read again."""
+    before = sum(part.count_aside for part in parts)
+    again = sum(group["_ba_rows"] for groups in set_aside for found in groups.values() for group in found)
+    if before != again:
+        raise SourceChangedError(
+            f"`{spec.key}`: the first read found {before:,} rows that the table cannot have, and the second one "
+            f"{again:,}.",
+            state=NOTHING_WRITTEN,
+            remedy="Launch again when the source has stopped changing. A transform must give the same rows each time.",
+        )
 
 
 def _refuse_other_counts(

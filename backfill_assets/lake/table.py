@@ -29,7 +29,7 @@ from backfill_assets.errors import EngineFailedError, EngineRefusedError, Storag
 from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
 from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import newest_version, no_table, open_table, receipts_after
+from backfill_assets.lake.delta_log import newest_version, no_table, open_table, read_commits, receipts_after
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
 from backfill_assets.lake.measures import measures_of
@@ -176,6 +176,13 @@ class LakeTable:
         about = self.spark, self.path, range(after + 1, before), self.spec.partition_column, partitions
         return versions_writing(*about, forgotten_too=forgotten_too)
 
+    def left_alone(self, partitions: Sequence[Partition], *, after: int, until: int) -> list[Partition]:
+        """Return the partitions that have the same files, of the same columns, at two versions, as the log says."""
+        commits = read_commits(self.spark, self.path, range(after + 1, until + 1), self.spec.partition_column)
+        if len(commits) < until - after:
+            return []
+        return [partition for partition in partitions if all(c.left_alone(partition) for c in commits)]
+
     def written_by_others(
         self, published: Mapping[str, PublishedPartition], *, version: int | None = None
     ) -> dict[str, int]:
@@ -294,7 +301,16 @@ class LakeTable:
         reads = Keeping(self.spec)
         if publish_after is not None and self.exists() and (transactions := self._transactions()) is not None:
             reads = Writing(self.spec, transactions, publish_after)
-        return staged_chunk.stage(self.late_table, reads, scan, late, size_bytes=size_bytes, unique=unique, keeps=keeps)
+        return staged_chunk.stage(
+            self.late_table,
+            reads,
+            scan,
+            late,
+            table_path=self.path if isinstance(reads, Writing) else None,
+            size_bytes=size_bytes,
+            unique=unique,
+            keeps=keeps,
+        )
 
     def examples(
         self, staged: StagedChunk[DataFrame], verdicts: Sequence[Verdict]
@@ -377,7 +393,7 @@ class LakeTable:
         """Return Delta's own transactions of this table; None, and says so once, if it has to be written without."""
         if self.by_public_api or is_of_a_server(self.spark):
             return None
-        if why := reason_against(self.spark, self.path):
+        if why := reason_against(self.spark, self.path, file_options(self.spark, self.path)):
             if why not in self._said:
                 self._said.add(why)
                 self.log(f"`{self.spec.key}` is written by Delta's public API, because {why}.")

@@ -17,17 +17,18 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.tallies import checksum_of
 from backfill_assets.lake.definition import columns_of
 from backfill_assets.lake.overwrite import refuse_unsafe_session
 from backfill_assets.spark.caching import persist
-from backfill_assets.spark.expressions import column
+from backfill_assets.spark.expressions import checksum_lanes, column, row_hash
 from backfill_assets.spark.failures import SPARK_FAILURES
 from backfill_assets.table.transaction import Transactions, WrittenFiles
 
 BYTES_IN_MEMORY = 128 << 20
 """Rows of so many stored bytes are kept in memory; of more, Java would spend longer moving them than a disk does."""
 
-_HAS_ASIDE = "_ba_has_aside"
+_ASIDE, _ROWS, _HIGH, _LOW = (f"_ba_{name}" for name in ("count_aside", "rows_in", "high_in", "low_in"))
 
 
 class UnpublishedRows(Protocol):
@@ -36,6 +37,16 @@ class UnpublishedRows(Protocol):
     @property
     def seen(self) -> Mapping[str, Any]:
         """What was measured while they were read, by name."""
+        ...
+
+    @property
+    def count_aside(self) -> int:
+        """Rows that were set aside."""
+        ...
+
+    @property
+    def went_in(self) -> tuple[int, int]:
+        """Rows, and their checksum, that were not set aside, as they were before they were written or kept."""
         ...
 
     def rows(self, without: Collection[str] = ()) -> DataFrame:
@@ -88,15 +99,29 @@ class Keeping:
         level = StorageLevel.MEMORY_AND_DISK if size_bytes <= BYTES_IN_MEMORY else StorageLevel.DISK_ONLY
         kept = persist(rows.withColumn("_ba_aside", is_aside).where(_always(uuid.uuid4().hex)), level)
         try:
-            (seen,) = kept.agg(*_named(F.col("_ba_aside"), measured)).collect()
+            (seen,) = kept.agg(*_named(self.spec, F.col("_ba_aside"), measured)).collect()
         except BaseException:
             kept.unpersist()
             raise
         return _KeptRows(self.spec, kept, seen.asDict())
 
 
-@dataclass(frozen=True, slots=True)
-class _KeptRows:
+class _Seen:
+    """What was measured while rows were read."""
+
+    seen: Mapping[str, Any]
+
+    @property
+    def count_aside(self) -> int:
+        return int(self.seen[_ASIDE] or 0)
+
+    @property
+    def went_in(self) -> tuple[int, int]:
+        return int(self.seen[_ROWS] or 0), checksum_of(int(self.seen[_HIGH] or 0), int(self.seen[_LOW] or 0))
+
+
+@dataclass(frozen=True)
+class _KeptRows(_Seen):
     spec: TableSpec
     kept: DataFrame
     seen: Mapping[str, Any]
@@ -106,7 +131,7 @@ class _KeptRows:
         return rows.where(~column(self.spec.partition_column).cast("string").isin(list(without))) if without else rows
 
     def aside(self) -> DataFrame | None:
-        return self.kept.where(F.col("_ba_aside")).drop("_ba_aside") if self.seen[_HAS_ASIDE] else None
+        return self.kept.where(F.col("_ba_aside")).drop("_ba_aside") if self.count_aside else None
 
     def counted(self) -> Mapping[str, int | None]:
         return {}
@@ -133,16 +158,15 @@ class Writing:
         del size_bytes  # Spark writes rows as it reads them
         refuse_unsafe_session(self.transactions.spark, self.spec.key)
         observation = Observation()
-        observed = rows.observe(observation, *_named(is_aside, measured))
-        clean = observed.where(~is_aside).select(
-            *(column(name).cast(kind).alias(name) for name, kind in columns_of(self.spec).items())
-        )
+        rows = rows.withColumns({name: column(name).cast(kind) for name, kind in columns_of(self.spec).items()})
+        observed = rows.observe(observation, *_named(self.spec, is_aside, measured))
+        clean = observed.where(~is_aside).select(*map(column, columns_of(self.spec)))
         files = self.transactions.write(clean, version=self.version)
         return FilesOfRows(self.transactions, files, observation.get, rows.where(is_aside))
 
 
-@dataclass(frozen=True, slots=True)
-class FilesOfRows:
+@dataclass(frozen=True)
+class FilesOfRows(_Seen):
     """Rows as files that no version names.
 
     Args:
@@ -158,7 +182,7 @@ class FilesOfRows:
         return self.transactions.frame(self.files, without)
 
     def aside(self) -> DataFrame | None:
-        return self.source if self.seen[_HAS_ASIDE] else None
+        return self.source if self.count_aside else None
 
     def counted(self) -> Mapping[str, int | None]:
         return self.files.rows_by_value()
@@ -168,8 +192,11 @@ class FilesOfRows:
             self.transactions.discard(self.files)
 
 
-def _named(is_aside: Column, measured: Mapping[str, Column]) -> list[Column]:
-    return [F.max(is_aside).alias(_HAS_ASIDE), *(aggregate.alias(name) for name, aggregate in measured.items())]
+def _named(spec: TableSpec, is_aside: Column, measured: Mapping[str, Column]) -> list[Column]:
+    """Return what is measured of all rows. They are in the last stage of the read: no task is counted twice."""
+    high, low = checksum_lanes(F.when(~is_aside, row_hash(spec)))
+    own = {_ASIDE: F.count_if(is_aside), _ROWS: F.count_if(~is_aside), _HIGH: high, _LOW: low}
+    return [aggregate.alias(name) for name, aggregate in {**own, **measured}.items()]
 
 
 def _always(name: str) -> Column:

@@ -110,10 +110,13 @@ def compare_with_receipts(
 def _still_so(
     delta: "LakeTable", partitions: Sequence[Partition], read: Mapping[str, tuple[int, Tally]], version: int
 ) -> dict[str, Tally]:
-    """Return of what was read before what nobody has written since, up to a version."""
+    """Return of what was read before what has the same files, of the same columns, at a version.
+
+    A commit that says that it changes no data may be wrong, and a column can be dropped and added again.
+    """
     by_version: dict[int, list[Partition]] = {}
     for partition in partitions:
         if partition.key in read:
             by_version.setdefault(read[partition.key][0], []).append(partition)
-    same = [p for at, some in by_version.items() if not delta.versions_writing(at, version + 1, some) for p in some]
+    same = [p for at, some in by_version.items() for p in delta.left_alone(some, after=at, until=version)]
     return {partition.key: read[partition.key][1] for partition in same}

@@ -109,16 +109,17 @@ class WrittenFiles:
         return found
 
 
-def reason_against(spark: SparkSession, path: str) -> str:
+def reason_against(spark: SparkSession, path: str, options: Mapping[str, str] | None = None) -> str:
     """Say why a table cannot be written by this file, in words that follow "because"; empty if it can.
 
     Args:
         spark: A classic session.
         path: Of a table that is there.
+        options: As of `Transactions`.
     """
     if missing := _missing_call(spark):
         return f"Delta has no `{missing}` like that of version 4.4.0"
-    metadata = Transactions(spark, path).metadata()
+    metadata = Transactions(spark, path, options=options).metadata()
     properties: Mapping[str, str] = metadata.get("configuration", {})
     if properties.get(_NOT_SERIALIZABLE, "Serializable") != "Serializable":
         return f"its `{_NOT_SERIALIZABLE}` is `{properties[_NOT_SERIALIZABLE]}`"

@@ -17,6 +17,8 @@ from pyspark.sql import functions as F
 from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import (
     CommitConflictError,
+    SourceChangedError,
+    StagedContentLostError,
     TableLockedError,
     UnreadableTableError,
     UnsafeWriteError,
@@ -226,6 +228,62 @@ def test_audited_files_are_the_published_files(shop):
     of_day = set(deltalake.DeltaTable(str(shop.path)).file_uris([("dt", "=", DAY)]))
     assert {file: Path(file).read_bytes() for file in of_day} == written
     assert multiset(shop.rows()) == multiset([*orders(DAY, 3), *orders(NEXT)])
+
+
+def test_what_the_writer_changes_is_found(shop, monkeypatch):
+    """A setting that cuts microseconds: the rows that are read back are not those that went in."""
+    setting = "spark.sql.parquet.outputTimestampType"
+    monkeypatch.delitem(REQUIRED_SETTINGS, setting)
+    rows = [{**row, "ordered_at": row["ordered_at"].replace(microsecond=123456)} for row in orders(DAY)]
+    before = data_files(shop)
+    shop.spark.conf.set(setting, "TIMESTAMP_MILLIS")
+    try:
+        with pytest.raises(StagedContentLostError, match="read back"):
+            staged(shop, rows)
+    finally:
+        shop.spark.conf.set(setting, "TIMESTAMP_MICROS")
+    assert data_files(shop) == before
+
+
+def test_rows_that_are_set_aside_once_only_are_found(shop, tmp_path):
+    """The first read finds a row without a key, the second one does not: the row would be in no file and in no count."""
+    marker = str(tmp_path / "read once")
+
+    def key(number: int) -> int | None:
+        if number != 10 or Path(marker).exists():
+            return number
+        Path(marker).touch()
+        return None
+
+    scan = scan_of(shop, {DAY: orders(DAY)})
+    changing = scan.rows.coalesce(1).withColumn("order_id", F.udf(key, "bigint", useArrow=False)("order_id"))
+    with pytest.raises(SourceChangedError, match="the second one"):
+        shop.lake.stage(replace(scan, rows=changing), publish_after=shop.lake.version())
+
+
+def test_late_rows_hide_no_file_without_values(shop):
+    """The source's file has no value in a column; a late row of its day has one."""
+    shop.live.append_late(shop.frame([order(50, DAY)]), ("late:a", 0))
+    late = shop.lake.late(parts(DAY))
+    scan = scan_of(shop, {DAY: [order(10, DAY, amount=None), order(11, DAY, amount=None)]})
+    with shop.lake.stage(scan, late, publish_after=shop.lake.version()) as chunk:
+        assert (chunk.tallies[DAY].rows, chunk.tallies[DAY].empty_columns) == (3, ("amount",))
+
+
+@pytest.mark.parametrize("change", ["hidden", "renamed", "elsewhere"])
+def test_a_partition_is_left_alone_only_with_the_same_files(shop, change):
+    """A commit that says it changes no data, and one that changes columns, are looked at by reading the rows."""
+    version = publish(shop, orders(DAY, 3))
+    match change:
+        case "hidden":
+            writer = shop.frame([order(50, DAY)]).write.format("delta").mode("overwrite").option("dataChange", "false")
+            writer.option("replaceWhere", "dt = DATE'2024-01-01'").save(str(shop.path))
+        case "renamed":
+            add_column(shop)
+        case _:
+            shop.append_as_somebody_else([order(29, NEXT)])
+    left = shop.lake.left_alone(parts(DAY), after=version, until=shop.lake.version())
+    assert left == (parts(DAY) if change == "elsewhere" else [])
 
 
 # -- what is left of a write that was not committed --------------------------------------------------------------------

@@ -112,6 +112,12 @@ def total(tallies: Iterable[Tally]) -> tuple[int, int]:
     return rows, checksum
 
 
+def total_of(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:
+    """Add up rows and checksums."""
+    found = list(contents)
+    return sum(rows for rows, _ in found), sum(checksum for _, checksum in found) % _MODULUS
+
+
 def instant_of(micros: int | None) -> datetime | None:
     """Convert microseconds since 1970 to an instant in UTC, exactly."""
     return None if micros is None else _EPOCH + timedelta(microseconds=micros)
