@@ -150,6 +150,9 @@ WRONG = {
     "spark.sql.ansi.enabled": "false",
     "spark.sql.files.ignoreCorruptFiles": "true",
     "spark.sql.files.ignoreMissingFiles": "true",
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MILLIS",
+    "spark.databricks.delta.commitValidation.enabled": "false",
+    "spark.databricks.delta.duplicateActionCheck.enabled": "false",
     "spark.databricks.delta.write.txnAppId": "somebody",
     "spark.databricks.delta.write.txnVersion": "7",
 }
