@@ -25,6 +25,7 @@ from backfill_assets.lake import local_log
 from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.paths import commit_file
 from backfill_assets.spark.failures import says_no_table
+from backfill_assets.table.log import live_rows
 
 _COMING = 20
 """Commits that may come while the newest are listed."""
@@ -275,10 +276,10 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
             paths[bool(added)].add(file["path"])
             stored.add(str(partition))
         if removed:
-            so_far, count = rows_removed.get(partition, 0), _live_rows(removed)
+            so_far, count = rows_removed.get(partition, 0), live_rows(removed)
             rows_removed[partition] = None if so_far is None or count is None else so_far + count
         if added:
-            rows[partition] = rows.get(partition, 0) + (_live_rows(file) or 0)
+            rows[partition] = rows.get(partition, 0) + (live_rows(file) or 0)
             size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
         if file and file.get("dataChange") is not False:
             if values is not None and partition_column in values:
@@ -300,9 +301,3 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         stored=frozenset(stored),
         changes_table=changes_table,
     )
-
-
-def _live_rows(file: Mapping[str, Any]) -> int | None:
-    """Return how many rows of a file were in the table; None if the log does not say."""
-    count: int | None = json.loads(file.get("stats") or "{}").get("numRecords")
-    return None if count is None else count - (file.get("deletionVector") or {}).get("cardinality", 0)

@@ -15,7 +15,6 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.fence import fence_of, first_fence, refuse_live
 from backfill_assets.core.state.receipts import Receipt
-from backfill_assets.core.state.tallies import sum_if_known
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     TRIED_AGAIN,
@@ -34,6 +33,7 @@ from backfill_assets.lake.delta_log import (
 from backfill_assets.lake.overwrite import overwrite, refuse_unsafe_session
 from backfill_assets.lake.properties import read_fence
 from backfill_assets.lake.saving import saving
+from backfill_assets.lake.unpublished_rows import rows_by_key
 from backfill_assets.lake.versions_writing import versions_writing
 from backfill_assets.spark.failures import SPARK_FAILURES, jvm_is_gone, translated
 from backfill_assets.table.transaction import Transactions, WrittenFiles
@@ -191,11 +191,7 @@ class HistoryWriter:
 
     def _refuse_other_rows(self, files: Sequence[ChosenFiles], receipt: Receipt) -> None:
         """Compare the rows of audited files with those of the receipt: rows that were set aside are in no file."""
-        counted: dict[str, int | None] = {}
-        for some, without in files:
-            for value, rows in some.rows_by_value().items():
-                key = self.spec.grid.key_of(value)
-                counted[key] = sum_if_known([counted.get(key, 0), 0 if value in without else rows])
+        counted = rows_by_key(self.spec, ((some.rows_by_value(), without) for some, without in files))
         wrong = [key for key, part in receipt.partitions.items() if counted.get(key, 0) not in (part.rows, None)]
         if wrong:
             raise UnsafeWriteError(

@@ -16,13 +16,13 @@ from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, are_known, sum_if_known, total, total_of
+from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, are_known, total, total_of
 from backfill_assets.errors import NOTHING_WRITTEN, SourceChangedError, StagedContentLostError
 from backfill_assets.lake.files_without_values import FILE_NUMBER, FileIds, FilesWithoutValues
 from backfill_assets.lake.latest_wins import IS_LATE, winners
 from backfill_assets.lake.side_tables import LateTable
 from backfill_assets.lake.tally import Groups, duplicate_keys_by_partition, groups_of, tallies_of, tally_rows
-from backfill_assets.lake.unpublished_rows import Reads, UnpublishedRows
+from backfill_assets.lake.unpublished_rows import Reads, UnpublishedRows, rows_by_key
 from backfill_assets.spark.expressions import any_of, column, partition_type, partition_value
 from backfill_assets.spark.failures import translated
 
@@ -73,7 +73,15 @@ def stage(
     if not keeps and not late.rows and (known := _tallied(spec, scan, unique)):
         return replace(known, late=late)
     with ExitStack() as held, translated(spec.key, table_path):
-        read = _Reading(spec, reads, held, min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS), size_bytes)
+
+        def read(
+            rows: DataFrame, is_aside: Column, measured: Mapping[str, Column], *, scattered: bool
+        ) -> UnpublishedRows:
+            rows = _spread(spec, rows, min(size_bytes // BYTES_IN_A_TASK, MOST_TASKS), scattered=scattered)
+            made = reads(rows, is_aside, measured, size_bytes=size_bytes)
+            held.callback(made.release)  # also if a later one cannot be read
+            return made
+
         without_values = FilesWithoutValues(spec, by_file, are_alone=not late.rows)
         rows = _with_home(spec, _with_partition(spec, scan), by_file)
         parts = [read(rows, _is_aside(spec, rows), without_values.measured(), scattered=scan.scattered)]
@@ -115,22 +123,6 @@ def stage(
             kept = kept.unionByName(rows.drop(_HOME), allowMissingColumns=True)
         superseded = repeated if resolved else {}
         return StagedChunk(kept, tallies, superseded, by_file, held.pop_all().close, late, parts=tuple(chosen))
-
-
-class _Reading:
-    """Reads frames of one chunk. What was read is released if a later one cannot be read."""
-
-    def __init__(self, spec: TableSpec, reads: Reads, held: ExitStack, tasks: int, size_bytes: int) -> None:
-        self._spec, self._reads, self._held = spec, reads, held
-        self._tasks, self._size_bytes = tasks, size_bytes
-
-    def __call__(
-        self, rows: DataFrame, is_aside: Column, measured: Mapping[str, Column], *, scattered: bool
-    ) -> UnpublishedRows:
-        rows = _spread(self._spec, rows, self._tasks, scattered=scattered)
-        read = self._reads(rows, is_aside, measured, size_bytes=self._size_bytes)
-        self._held.callback(read.release)
-        return read
 
 
 def _tallied(spec: TableSpec, scan: Scan[DataFrame], known: Contents) -> StagedChunk[DataFrame] | None:
@@ -184,8 +176,9 @@ def _winners(spec: TableSpec, parts: Sequence[UnpublishedRows], values: Sequence
 
 def _refuse_other_content(spec: TableSpec, parts: Sequence[UnpublishedRows], groups: Groups) -> None:
     """Compare the rows that were read back with those that went in: a setting may change what a file can hold."""
-    went_in, read = total_of(part.went_in for part in parts), total(tallies_of(spec, groups).values())
-    if went_in != read:
+    contents = [part.went_in for part in parts if part.went_in is not None]
+    went_in, read = total_of(contents), total(tallies_of(spec, groups).values())
+    if contents and went_in != read:
         raise StagedContentLostError(
             f"`{spec.key}`: {went_in[0]:,} rows (checksum `{went_in[1]:016x}`) were written to files, and {read[0]:,} "
             f"(`{read[1]:016x}`) were read back.",
@@ -211,11 +204,7 @@ def _refuse_other_counts(
     spec: TableSpec, chosen: Sequence[tuple[UnpublishedRows, Sequence[str]]], groups: Groups
 ) -> None:
     """Compare the rows that were read back from files with those that Delta counted when it wrote them."""
-    counted: dict[str, int | None] = {}
-    for part, without in chosen:
-        for value, rows in part.counted().items():
-            if value not in without:
-                counted[spec.grid.key_of(value)] = sum_if_known([counted.get(spec.grid.key_of(value), 0), rows])
+    counted = rows_by_key(spec, ((part.counted(), without) for part, without in chosen))
     read = {key: sum(group["_ba_rows"] for group in found) for key, found in groups.items()}
     if counted and counted != read:
         wrong = sorted(key for key in {*counted, *read} if counted.get(key) != read.get(key))

@@ -176,12 +176,16 @@ class LakeTable:
         about = self.spark, self.path, range(after + 1, before), self.spec.partition_column, partitions
         return versions_writing(*about, forgotten_too=forgotten_too)
 
-    def left_alone(self, partitions: Sequence[Partition], *, after: int, until: int) -> list[Partition]:
-        """Return the partitions that have the same files, of the same columns, at two versions, as the log says."""
-        commits = read_commits(self.spark, self.path, range(after + 1, until + 1), self.spec.partition_column)
-        if len(commits) < until - after:
-            return []
-        return [partition for partition in partitions if all(c.left_alone(partition) for c in commits)]
+    def left_alone(self, since: Mapping[Partition, int], *, until: int) -> list[Partition]:
+        """Return the partitions that have the same files, of the same columns, at two versions, as the log says.
+
+        Args:
+            since: By partition the earlier version.
+            until: The later version, for all of them.
+        """
+        versions = range(min(since.values(), default=until) + 1, until + 1)
+        commits = read_commits(self.spark, self.path, versions, self.spec.partition_column)
+        return [p for p, at in since.items() if all(c.left_alone(p) for c in commits if c.version > at)]
 
     def written_by_others(
         self, published: Mapping[str, PublishedPartition], *, version: int | None = None
@@ -299,7 +303,7 @@ class LakeTable:
     ) -> StagedChunk[DataFrame]:
         """Read a scan once: join late rows, keep them all, resolve rows with the same key, tally them."""
         reads = Keeping(self.spec)
-        if publish_after is not None and self.exists() and (transactions := self._transactions()) is not None:
+        if publish_after is not None and self.version() >= 0 and (transactions := self._transactions()) is not None:
             reads = Writing(self.spec, transactions, publish_after)
         return staged_chunk.stage(
             self.late_table,

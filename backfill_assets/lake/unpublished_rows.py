@@ -7,7 +7,7 @@ Spark Connect, which then writes them by the public API, and whoever only looks.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -17,7 +17,7 @@ from pyspark.sql import Column, DataFrame, Observation
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import checksum_of
+from backfill_assets.core.state.tallies import checksum_of, sum_if_known
 from backfill_assets.lake.definition import columns_of
 from backfill_assets.lake.overwrite import refuse_unsafe_session
 from backfill_assets.spark.caching import persist
@@ -45,8 +45,8 @@ class UnpublishedRows(Protocol):
         ...
 
     @property
-    def went_in(self) -> tuple[int, int]:
-        """Rows, and their checksum, that were not set aside, as they were before they were written or kept."""
+    def went_in(self) -> tuple[int, int] | None:
+        """Rows, and their checksum, as they were before they were written; None if they were only kept."""
         ...
 
     def rows(self, without: Collection[str] = ()) -> DataFrame:
@@ -99,32 +99,23 @@ class Keeping:
         level = StorageLevel.MEMORY_AND_DISK if size_bytes <= BYTES_IN_MEMORY else StorageLevel.DISK_ONLY
         kept = persist(rows.withColumn("_ba_aside", is_aside).where(_always(uuid.uuid4().hex)), level)
         try:
-            (seen,) = kept.agg(*_named(self.spec, F.col("_ba_aside"), measured)).collect()
+            (seen,) = kept.agg(*_named({_ASIDE: F.count_if("_ba_aside"), **measured})).collect()
         except BaseException:
             kept.unpersist()
             raise
         return _KeptRows(self.spec, kept, seen.asDict())
 
 
-class _Seen:
-    """What was measured while rows were read."""
-
-    seen: Mapping[str, Any]
-
-    @property
-    def count_aside(self) -> int:
-        return int(self.seen[_ASIDE] or 0)
-
-    @property
-    def went_in(self) -> tuple[int, int]:
-        return int(self.seen[_ROWS] or 0), checksum_of(int(self.seen[_HIGH] or 0), int(self.seen[_LOW] or 0))
-
-
-@dataclass(frozen=True)
-class _KeptRows(_Seen):
+@dataclass(frozen=True, slots=True)
+class _KeptRows:
     spec: TableSpec
     kept: DataFrame
     seen: Mapping[str, Any]
+    went_in: None = None
+
+    @property
+    def count_aside(self) -> int:
+        return int(self.seen[_ASIDE])
 
     def rows(self, without: Collection[str] = ()) -> DataFrame:
         rows = self.kept.where(~F.col("_ba_aside")).select(*map(column, columns_of(self.spec)))
@@ -159,14 +150,16 @@ class Writing:
         refuse_unsafe_session(self.transactions.spark, self.spec.key)
         observation = Observation()
         rows = rows.withColumns({name: column(name).cast(kind) for name, kind in columns_of(self.spec).items()})
-        observed = rows.observe(observation, *_named(self.spec, is_aside, measured))
+        high, low = checksum_lanes(F.when(~is_aside, row_hash(self.spec)))
+        own = {_ASIDE: F.count_if(is_aside), _ROWS: F.count_if(~is_aside), _HIGH: high, _LOW: low}
+        observed = rows.observe(observation, *_named({**own, **measured}))  # in the last stage: no task counts twice
         clean = observed.where(~is_aside).select(*map(column, columns_of(self.spec)))
         files = self.transactions.write(clean, version=self.version)
         return FilesOfRows(self.transactions, files, observation.get, rows.where(is_aside))
 
 
-@dataclass(frozen=True)
-class FilesOfRows(_Seen):
+@dataclass(frozen=True, slots=True)
+class FilesOfRows:
     """Rows as files that no version names.
 
     Args:
@@ -177,6 +170,14 @@ class FilesOfRows(_Seen):
     files: WrittenFiles
     seen: Mapping[str, Any]
     source: DataFrame
+
+    @property
+    def count_aside(self) -> int:
+        return int(self.seen[_ASIDE])
+
+    @property
+    def went_in(self) -> tuple[int, int]:
+        return int(self.seen[_ROWS]), checksum_of(int(self.seen[_HIGH] or 0), int(self.seen[_LOW] or 0))
 
     def rows(self, without: Collection[str] = ()) -> DataFrame:
         return self.transactions.frame(self.files, without)
@@ -192,11 +193,24 @@ class FilesOfRows(_Seen):
             self.transactions.discard(self.files)
 
 
-def _named(spec: TableSpec, is_aside: Column, measured: Mapping[str, Column]) -> list[Column]:
-    """Return what is measured of all rows. They are in the last stage of the read: no task is counted twice."""
-    high, low = checksum_lanes(F.when(~is_aside, row_hash(spec)))
-    own = {_ASIDE: F.count_if(is_aside), _ROWS: F.count_if(~is_aside), _HIGH: high, _LOW: low}
-    return [aggregate.alias(name) for name, aggregate in {**own, **measured}.items()]
+def _named(measured: Mapping[str, Column]) -> list[Column]:
+    return [aggregate.alias(name) for name, aggregate in measured.items()]
+
+
+def rows_by_key(
+    spec: TableSpec, counted: Iterable[tuple[Mapping[str, int | None], Collection[str]]]
+) -> dict[str, int | None]:
+    """Add up counted rows by partition key; None where anything of it is not known.
+
+    Args:
+        counted: Rows by value of the partition column, each with the values that are left out.
+    """
+    found: dict[str, int | None] = {}
+    for rows, without in counted:
+        for value in rows.keys() - without:
+            key = spec.grid.key_of(value)
+            found[key] = sum_if_known([found.get(key, 0), rows[value]])
+    return found
 
 
 def _always(name: str) -> Column:

@@ -114,9 +114,5 @@ def _still_so(
 
     A commit that says that it changes no data may be wrong, and a column can be dropped and added again.
     """
-    by_version: dict[int, list[Partition]] = {}
-    for partition in partitions:
-        if partition.key in read:
-            by_version.setdefault(read[partition.key][0], []).append(partition)
-    same = [p for at, some in by_version.items() for p in delta.left_alone(some, after=at, until=version)]
-    return {partition.key: read[partition.key][1] for partition in same}
+    since = {partition: read[partition.key][0] for partition in partitions if partition.key in read}
+    return {partition.key: read[partition.key][1] for partition in delta.left_alone(since, until=version)}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +40,13 @@ def rows_by_partition(
         so_far = found.get(str(value), 0)
         found[str(value)] = None if so_far is None or count is None or has_deletion_vectors else so_far + count
     return found
+
+
+def live_rows(file: Mapping[str, Any]) -> int | None:
+    """Return how many rows of a file are in the table; None if the log does not say.
+
+    Args:
+        file: As the log has it: statistics as text, and which of its rows were deleted.
+    """
+    count: int | None = json.loads(file.get("stats") or "{}").get("numRecords")
+    return None if count is None else count - (file.get("deletionVector") or {}).get("cardinality", 0)

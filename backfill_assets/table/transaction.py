@@ -27,7 +27,7 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cache, partial
+from functools import cache
 from typing import Any
 from urllib.parse import unquote
 
@@ -36,6 +36,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.spec.fields import is_uri
+from backfill_assets.core.state.tallies import sum_if_known
 from backfill_assets.errors import (
     NOTHING_WRITTEN,
     TRIED_AGAIN,
@@ -45,6 +46,10 @@ from backfill_assets.errors import (
     UnsafeWriteError,
 )
 from backfill_assets.spark.storage import those_there
+from backfill_assets.table.log import live_rows
+
+_WRITE_PARAMETERS = 9
+"""Delta added some at the end from version to version."""
 
 CALLS = (
     ("DeltaLog", "forTable", 3),
@@ -58,7 +63,7 @@ CALLS = (
     ("OptimisticTransaction", "writeFiles", 1),
     ("OptimisticTransaction", "filterFiles", 2),
     ("OptimisticTransaction", "commit", 2),
-    ("DeltaOperations$Write$", "apply", 9),
+    ("DeltaOperations$Write$", "apply", _WRITE_PARAMETERS),
     ("actions.AddFile", "remove", 0),
     ("actions.AddFile", "absolutePath", 1),
     ("actions.Action", "fromJson", 1),
@@ -102,10 +107,8 @@ class WrittenFiles:
         """Return the rows of these files by value of the partition column; None where a file does not say."""
         found: dict[str, int | None] = {}
         for file in self.facts:
-            value, rows = _value_of(file), json.loads(file.get("stats") or "{}").get("numRecords")
-            deleted = (file.get("deletionVector") or {}).get("cardinality", 0)
-            so_far = found.get(value, 0)
-            found[value] = None if so_far is None or rows is None else so_far + rows - deleted
+            value = _value_of(file)
+            found[value] = sum_if_known([found.get(value, 0), live_rows(file)])
         return found
 
 
@@ -271,7 +274,7 @@ class Transactions:
         removed = self._as_json(found)
         if transaction.snapshot().version() != base and self._changed_since(base, chosen, filters, removed):
             raise self._conflict(f"the files of these partitions are not those of version {base}")
-        added = [file for files, some in chosen for file in files.facts if _value_of(file) in some]
+        added = _published(chosen)
         if again := sorted(name for files, _ in chosen for name in files.named & {str(f["path"]) for f in added}):
             raise UnsafeWriteError(
                 f"`{self._table}`: {len(again):,} files were committed before, first `{again[0]}`; newer content "
@@ -286,18 +289,21 @@ class Transactions:
                 remedy=TRIED_AGAIN,
             )
         self._refuse_missing(added, NOTHING_WRITTEN)
-        stay = _identities(added) & _identities(removed)
+        new, old = _identities(added) - _identities(removed), _identities(removed) - _identities(added)
         pairs = zip(self._each(found), removed, strict=True)
-        actions = self._sequence([add.remove() for add, file in pairs if _identity(file) not in stay])
-        for files, some in chosen:
-            is_new = partial(_is_new, some, stay)
-            actions = actions.appendedAll(self._chosen(files, is_new))
+        actions = self._sequence([add.remove() for add, file in pairs if _identity(file) in old])
+        for files, _ in chosen:
+            actions = actions.appendedAll(self._chosen(files, lambda file: _identity(file) in new))
+            files.named |= {str(file["path"]) for file in files.facts if _identity(file) in new}
         operation = self._operation(predicate, user_metadata)
-        for files, some in chosen:
-            files.named |= {str(file["path"]) for file in files.facts if _value_of(file) in some}
-        _joined(lambda: self._in_session(lambda: int(transaction.commit(actions, operation))))
-        gone = frozenset(file["path"] for file in removed if _identity(file) not in stay)
-        return int(transaction.snapshot().version()), gone
+
+        def commit() -> None:
+            # another thread would take the settings of the default session
+            self._jvm.org.apache.spark.sql.SparkSession.setActiveSession(self._session)
+            transaction.commit(actions, operation)
+
+        _joined(commit)
+        return int(transaction.snapshot().version()), frozenset(path for path, _ in old)
 
     def verify(
         self,
@@ -318,7 +324,7 @@ class Transactions:
             PutBackError: They have others.
             UnreadableTableError: A file does not exist. The partitions have to be published again.
         """
-        published = [file for files, some in chosen for file in files.facts if _value_of(file) in some]
+        published = _published(chosen)
         if added is None or {*added} != {file["path"] for file in published}:
             snapshot = self._at(version)
             there = self._as_json(snapshot.filesForScan(self._resolved(predicate, snapshot), False).files())
@@ -400,17 +406,11 @@ class Transactions:
         return path if is_uri(path) or path.startswith("/") else f"{self.path.rstrip('/')}/{path}"
 
     def _operation(self, predicate: str, user_metadata: str) -> Any:
-        """Return a write as the history of the table shows it; Delta adds parameters at the end in newer versions."""
+        """Return a write as the history of the table shows it."""
         write, some = _module(self._delta, "DeltaOperations$Write"), self._jvm.scala.Some
         given = [self._jvm.org.apache.spark.sql.SaveMode.Overwrite, self._none, some(predicate), some(user_metadata)]
-        parameters = next(m for m in write.getClass().getMethods() if m.getName() == "apply").getParameterCount()
-        rest = [getattr(write, f"apply$default${i}")() for i in range(len(given) + 1, parameters + 1)]
+        rest = [getattr(write, f"apply$default${number}")() for number in range(len(given) + 1, _WRITE_PARAMETERS + 1)]
         return write.apply(*given, *rest)
-
-    def _in_session(self, call: Callable[[], int]) -> int:
-        """Make a call with this session as the active one: another thread would take the default one."""
-        self._jvm.org.apache.spark.sql.SparkSession.setActiveSession(self._session)
-        return call()
 
     def _basis(self, transaction: Any) -> dict[str, Any]:
         return {
@@ -461,18 +461,18 @@ def _module(package: Any, name: str) -> Any:
     return getattr(getattr(package, f"{name}$"), "MODULE$")
 
 
-def _joined(call: Callable[[], int]) -> int:
-    """Return what a call returns, made in a thread that is waited for whatever happens to this one.
+def _joined(call: Callable[[], None]) -> None:
+    """Make a call in a thread that is waited for, whatever happens to this one.
 
     An interrupted call to the JVM leaves a commit behind that nobody knows of.
     """
-    ended: list[int | BaseException] = []
+    failed: list[BaseException] = []
 
     def make() -> None:
         try:
-            ended.append(call())
+            call()
         except BaseException as error:  # noqa: BLE001 (raised again below)
-            ended.append(error)
+            failed.append(error)
 
     thread = threading.Thread(target=make, name="delta-commit")
     thread.start()
@@ -484,10 +484,8 @@ def _joined(call: Callable[[], int]) -> int:
             interrupted = interrupted or error
     if interrupted is not None:
         raise interrupted
-    (result,) = ended
-    if isinstance(result, BaseException):
-        raise result
-    return result
+    if failed:
+        raise failed[0]
 
 
 def _value_of(file: Mapping[str, Any]) -> str:
@@ -505,8 +503,9 @@ def _identities(files: Sequence[Mapping[str, Any]]) -> set[tuple[str, str]]:
     return {_identity(file) for file in files}
 
 
-def _is_new(values: Collection[str], stay: Collection[tuple[str, str]], file: Mapping[str, Any]) -> bool:
-    return _value_of(file) in values and _identity(file) not in stay
+def _published(chosen: Sequence[tuple[WrittenFiles, Collection[str]]]) -> list[Mapping[str, Any]]:
+    """Return the files that a commit publishes: those of the chosen values."""
+    return [file for files, values in chosen for file in files.facts if _value_of(file) in values]
 
 
 def _lasting(basis: Mapping[str, Any]) -> dict[str, Any]:

@@ -130,14 +130,18 @@ class Publisher(Generic[Rows]):
     def _in_two_parts(self, chunk: Chunk) -> Iterator[Outcome]:
         """Publish the partitions that changed, and then those that nothing tells from what was published of them.
 
-        The latter are only counted as a rule: nothing is written for them.
+        The latter are only counted as a rule: nothing is written for them. A chunk stays whole if rows may move between
+        its partitions, if a guard looks at all of them, or if one call makes them.
         """
-        known = self.launch.may_be_identical
+        if self.launch.guards or chunk.foreign or self.spec.changes or self.source.makes_chunks_at_once():
+            yield from self.publish(chunk)
+            return
+        known, parts = self.launch.may_be_identical, dict[bool, list[Partition]]()
         audited = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
-        same = tuple(p for p in chunk.partitions if is_as_published(known, audited, [p], chunk.surveys))
-        changed = tuple(p for p in chunk.partitions if p not in same)
-        for part in filter(None, (changed, same)):
-            yield from self.publish(replace(chunk, partitions=part))
+        for partition in chunk.partitions:
+            parts.setdefault(is_as_published(known, audited, [partition], chunk.surveys), []).append(partition)
+        for _, part in sorted(parts.items()):
+            yield from self.publish(replace(chunk, partitions=tuple(part)))
 
     def publish(self, chunk: Chunk) -> Iterator[Outcome]:
         """Publish one chunk, again as long as its failure may pass; not what newer code has published meanwhile."""

@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally
+from backfill_assets.core.state.tallies import CHECKSUM_ENCODING, Content, Tally, total_of
 from backfill_assets.errors import ReceiptError
 
 FORMAT = 1
@@ -164,8 +164,7 @@ class Receipt:
     @property
     def total(self) -> tuple[int, int]:
         """Rows and checksum of its partitions together."""
-        checksums = (int(part.checksum, 16) for part in self.partitions.values())
-        return sum(part.rows for part in self.partitions.values()), sum(checksums) % (1 << 64)
+        return total_of((part.rows, int(part.checksum, 16)) for part in self.partitions.values())
 
     def to_json(self) -> str:
         """Return compact JSON: one list per partition, since there may be two thousand."""

@@ -105,11 +105,7 @@ def sum_if_known(counts: Iterable[int | None]) -> int | None:
 
 def total(tallies: Iterable[Tally]) -> tuple[int, int]:
     """Return the rows and the checksum of several partitions together."""
-    rows = checksum = 0
-    for tally in tallies:
-        rows += tally.rows
-        checksum = (checksum + tally.checksum) % _MODULUS
-    return rows, checksum
+    return total_of((tally.rows, tally.checksum) for tally in tallies)
 
 
 def total_of(contents: Iterable[tuple[int, int]]) -> tuple[int, int]:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from backfill_assets.core.history.effects import ATTEMPTS
+from backfill_assets.core.history.guards import ALL_KEYS
 from backfill_assets.core.state.fence import Fence
 from tests.core.history.test_publish_identical import again, identical_keys
 from tests.core.history.world import CONFLICT, KEYS, LOCKED, World, published_keys, refused_keys
@@ -49,6 +50,33 @@ def test_what_is_read_again_is_audited_as_it_is_then(world, staged):
     assert published_keys(again(world, code_version="1")) == [[DAY]]
     assert [kept for _, kept in staged[1:]] == [False, True, True], "the correction is read a third time"
     assert world.lake.content() == world.source_content()
+
+
+def test_only_what_changed_is_kept(world, staged):
+    """One partition was corrected at the source: it is written, and the others of its chunk are only counted."""
+    world.run(code_version="1")
+    world.correct(DAY)
+    assert published_keys(again(world, code_version="1")) == [[DAY]]
+    assert staged[1:] == [([DAY], True), (KEYS[1:], False)]
+    assert world.lake.content() == world.source_content()
+
+
+def test_a_guarded_chunk_stays_whole(world, staged):
+    """`keep_keys` looks for a key in every partition of the chunk, also in those that did not change."""
+    world.run(code_version="1")
+    world.correct(DAY)
+    assert published_keys(again(world, code_version="1", guards=(ALL_KEYS,))) == [[DAY]]
+    assert staged[1:] == [(KEYS, True)]
+
+
+def test_a_chunk_that_one_call_makes_stays_whole(world, staged):
+    """Its code may look at all partitions that it is asked for."""
+    world.source.makes_chunks_at_once = lambda: True
+    world.run(code_version="1")
+    world.correct(DAY)
+    assert published_keys(again(world, code_version="1")) == [[DAY]]
+    assert (KEYS, True) in staged[1:]
+    assert (KEYS[1:], False) not in staged
 
 
 def test_rows_that_no_publish_put_there_are_guarded():
