@@ -22,12 +22,15 @@ Source: Delta Lake 4.4.0, `OptimisticTransaction.scala`, `TransactionalWrite.sca
 from __future__ import annotations
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from urllib.parse import unquote
 
@@ -70,6 +73,8 @@ CALLS = (
     ("util.JsonUtils", "mapper", 0),
 )
 """Classes below `org.apache.spark.sql.delta`, with the methods that are called, and how many parameters they have."""
+
+_SIGNATURE = re.compile(r"\.([\w$]+)\(([^)]*)\)")
 
 _FILE_PREFIX = "spark.databricks.delta.testOnly.dataFileNamePrefix"
 """Setting of Delta with which the names of data files begin. Delta names no files of a write that failed."""
@@ -140,13 +145,16 @@ def _missing_call(spark: SparkSession) -> str:
     """Return the first class or method of `CALLS` that this session's Delta has not; empty if it has all."""
     jvm: Any = spark._jvm  # noqa: SLF001 (PySpark has no public way to the JVM)
     loader = jvm.Thread.currentThread().getContextClassLoader()
-    for name, method, parameters in CALLS:
+    for name, calls in groupby(CALLS, key=itemgetter(0)):
         try:
             found = jvm.java.lang.Class.forName(f"org.apache.spark.sql.delta.{name}", False, loader)
         except Py4JJavaError:  # there is no such class
             return name
-        if parameters not in {each.getParameterCount() for each in found.getMethods() if each.getName() == method}:
-            return f"{name}.{method}"
+        signatures = jvm.scala.runtime.ScalaRunTime.stringOf(found.getMethods())  # one call: there are hundreds of them
+        there = {(method, len(given.split(",")) if given else 0) for method, given in _SIGNATURE.findall(signatures)}
+        for _, method, parameters in calls:
+            if (method, parameters) not in there:
+                return f"{name}.{method}"
     return ""
 
 
