@@ -21,7 +21,7 @@ from backfill_assets.demo.place import FIRST_DAY, LATE_DAYS, TABLE, Shop
 from backfill_assets.demo.processes import MODULE, Behind, Streamed, ending_all, launch, reconcile
 
 EVENTS_PER_SECOND = 20
-CHUNKS = 3
+CHUNKS = 2
 KILL_AFTER_CHUNK = 1
 
 
