@@ -16,7 +16,7 @@ from backfill_assets.assets.reconciliation import RECONCILIATION, check_name
 from tests.support.launching import ORDERS, TOTALS, Lake, Ran, key_of, new_lake
 from tests.support.shop import SCHEMA, folder_of, orders
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.prove, pytest.mark.usefixtures("spark")]
 
 WITH_DAY = SCHEMA.append(pa.field("dt", pa.date32()))
 DAY_1, DAY_2, DAY_3, DAY_4, DAY_5 = (f"2024-01-0{n}" for n in range(1, 6))

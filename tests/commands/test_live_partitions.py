@@ -74,6 +74,7 @@ def events(place: Place) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.prove
 def test_live_days_that_are_over_are_seen(place):
     """They are materialized, marked as live, with their rows; the day that goes on is none of Dagster's partitions yet."""
     today = f"{datetime.now(UTC):%Y-%m-%d}"
@@ -152,6 +153,7 @@ def test_live_days_are_no_history(place):
     assert "are live: the fence is at" in ran.failure
 
 
+@pytest.mark.prove
 def test_no_event_reuses_the_id_of_one_that_was_withdrawn(place):
     """SQLite gives a deleted newest id away again; a cursor that has seen it would pass over the next event."""
     write(place, "a", *orders(DAY_3))
@@ -166,6 +168,7 @@ def test_no_event_reuses_the_id_of_one_that_was_withdrawn(place):
     assert sealed.asset_observation.description.startswith(f"Sealed: {DAY_3}.")
 
 
+@pytest.mark.prove
 def test_a_seal_that_dagster_missed_is_made_up_for(place):
     """The command that moved the fence could not reach Dagster; the stream's next batch withdraws the days."""
     write(place, "a", *orders(DAY_3))
@@ -181,6 +184,7 @@ def test_a_seal_that_dagster_missed_is_made_up_for(place):
     assert shown(place) == "....M"
 
 
+@pytest.mark.prove
 def test_a_stream_needs_no_dagster(place):
     """An instance that cannot be opened keeps no batch from being written; the next writer records its days."""
     settings = place.home / "dagster.yaml"
@@ -194,6 +198,7 @@ def test_a_stream_needs_no_dagster(place):
     assert shown(place) == "..MM."
 
 
+@pytest.mark.prove
 def test_a_locked_history_holds_no_stream_up(place, monkeypatch):
     """Batches are written while another process holds Dagster's database; what it missed is recorded later."""
     monkeypatch.setattr(event_log, "SQLITE_BUSY_TIMEOUT_SECONDS", 1)

@@ -82,6 +82,7 @@ def version(place: Place) -> int:
     return deltalake.DeltaTable(str(place.lake.path())).version()
 
 
+@pytest.mark.prove
 def test_a_launch_is_taken_back_in_every_table(tmp_path):
     """A dry run writes nothing; then both tables hold what they held before, by another reader; again makes no commit.
 

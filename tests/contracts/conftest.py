@@ -8,20 +8,27 @@ import pytest
 
 from tests.contracts.lakes import DAYS, DeltaShop, FakeShop, Shop, orders, publish
 
-EVERY_LAKE = ["lists", *(pytest.param(how, marks=pytest.mark.spark) for how in ("transaction", "public API"))]
+WRITTEN = pytest.param("transaction", marks=pytest.mark.spark)
+EVERY_KIND = ["lists", WRITTEN, pytest.param("public API", marks=pytest.mark.spark)]
+"""For contracts of what is staged and written; the others look at a table, however it was written."""
 
 
-def shop_of(request: pytest.FixtureRequest, folder: Path) -> Shop:
-    if request.param == "lists":
+@pytest.fixture(scope="module", params=["lists", WRITTEN])
+def lake_kind(request: pytest.FixtureRequest) -> str:
+    """The lake, and how it writes."""
+    return request.param
+
+
+def shop_of(lake_kind: str, request: pytest.FixtureRequest, folder: Path) -> Shop:
+    if lake_kind == "lists":
         return FakeShop()
-    how = request.param == "public API"
-    return DeltaShop(request.getfixturevalue("spark"), folder / "orders", by_public_api=how)
+    return DeltaShop(request.getfixturevalue("spark"), folder / "orders", by_public_api=lake_kind == "public API")
 
 
-@pytest.fixture(params=EVERY_LAKE)
-def unmade(request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
+@pytest.fixture
+def unmade(lake_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Shop:
     """A shop whose table was never made."""
-    return shop_of(request, tmp_path)
+    return shop_of(lake_kind, request, tmp_path)
 
 
 @pytest.fixture
@@ -31,14 +38,14 @@ def shop(unmade: Shop) -> Shop:
     return unmade
 
 
-@pytest.fixture(scope="module", params=EVERY_LAKE)
-def filled(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+@pytest.fixture(scope="module")
+def filled(lake_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shop:
     """A shop for tests that only look. What its versions wrote:
 
     1. 2024-01-01 to 2024-01-03, two orders each; 2. 2024-01-02 again, with other amounts; 3. one more order of 2024-01-03,
     by somebody else; 4. 2024-01-04, without any rows.
     """
-    made = shop_of(request, tmp_path_factory.mktemp("filled"))
+    made = shop_of(lake_kind, request, tmp_path_factory.mktemp("filled"))
     made.lake.create()
     publish(made, {day: orders(day) for day in DAYS[:3]})
     publish(made, {DAYS[1]: orders(DAYS[1], amount="2.50")})

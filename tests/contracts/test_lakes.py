@@ -10,6 +10,7 @@ from backfill_assets.core.state.fence import first_fence
 from backfill_assets.core.state.surveys import NO_LATE
 from backfill_assets.core.state.tallies import total
 from backfill_assets.errors import CommitConflictError, LivePartitionsError, UnsafeWriteError
+from tests.contracts.conftest import EVERY_KIND
 from tests.contracts.lakes import (
     DAYS,
     FENCE,
@@ -25,6 +26,8 @@ from tests.contracts.lakes import (
     spec_with,
     stage,
 )
+
+pytestmark = pytest.mark.parametrize("lake_kind", EVERY_KIND, indirect=True, scope="module")
 
 RANGE = {day: orders(day) for day in DAYS[:3]}
 EVERYTHING = multiset(row for rows in RANGE.values() for row in rows)

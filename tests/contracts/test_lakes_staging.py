@@ -8,7 +8,7 @@ import pytest
 
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.state.surveys import NO_LATE
-from tests.contracts.conftest import EVERY_LAKE, shop_of
+from tests.contracts.conftest import EVERY_KIND, shop_of
 from tests.contracts.lakes import (
     DAYS,
     SPEC,
@@ -24,11 +24,13 @@ from tests.contracts.lakes import (
 )
 from tests.support.fakes import PROBLEM
 
+pytestmark = pytest.mark.parametrize("lake_kind", EVERY_KIND, indirect=True, scope="module")
 
-@pytest.fixture(scope="module", params=EVERY_LAKE)
-def desk(request, tmp_path_factory):
+
+@pytest.fixture(scope="module")
+def desk(lake_kind, request, tmp_path_factory):
     """A shop whose table is not looked at: rows are staged, and never published."""
-    made = shop_of(request, tmp_path_factory.mktemp("desk"))
+    made = shop_of(lake_kind, request, tmp_path_factory.mktemp("desk"))
     made.lake.create()
     return made
 

@@ -53,6 +53,7 @@ def with_a_bad_day(world: World, launched: Step) -> Step:
     return step(world, world.dagster_materialize(BOTH, RANGE))
 
 
+@pytest.mark.prove
 def test_dg_launch_loads_a_range(launched: Step):
     """`dg launch` over a range exits with 0; both tables have every day, and every partition is green."""
     assert launched.ran.returncode == 0, launched.ran.stderr[-3000:]
@@ -60,6 +61,7 @@ def test_dg_launch_loads_a_range(launched: Step):
     assert launched.orders_shown == launched.sales_shown == dict.fromkeys(DAYS, "materialized")
 
 
+@pytest.mark.prove
 def test_a_bad_day_exits_with_1(with_a_bad_day: Step):
     """One bad day among good ones: exit code 1, the reason on the terminal, good days published, the bad one as it was."""
     assert with_a_bad_day.ran.returncode == 1

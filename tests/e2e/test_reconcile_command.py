@@ -89,6 +89,7 @@ def test_json_is_all_that_is_printed(command: Command):
     assert third["source_checksum"] == third["table_checksum"]
 
 
+@pytest.mark.prove
 def test_rows_that_differ_are_explained(command: Command):
     """With their values on the terminal, and in JSON; nothing of that is in Dagster's history."""
     shown = command(ORDERS, "--explain")

@@ -23,6 +23,7 @@ def add_another(path: Path, order_id: int) -> None:
     deltalake.write_deltalake(str(path), more, mode="append")
 
 
+@pytest.mark.prove
 def test_only_what_no_publish_put_there_is_carried(shop):
     """What history published goes on to be the source's: it leaves the table, or its day, when the source says so."""
     one, two, three = (event(number, f"2024-01-02T0{number}:00:00") for number in (1, 2, 3))

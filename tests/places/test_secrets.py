@@ -18,7 +18,7 @@ import pytest
 
 from tests.places.servers import CLEAN, ROOT
 
-pytestmark = [pytest.mark.e2e]
+pytestmark = [pytest.mark.e2e, pytest.mark.prove]
 
 MARK = "canary-"
 SETTINGS = {

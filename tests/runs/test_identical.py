@@ -66,6 +66,7 @@ def test_nothing_is_written_twice(launched):
     assert "| 0 | 0 | 0 | 0 B | 0 | 3 | 0 | 0 |" in again.launch
 
 
+@pytest.mark.prove
 def test_what_was_corrected_is_written(launched):
     """And nothing beside it, although both lie in one chunk."""
     corrected = orders(DAYS[1], 3, amount=Decimal("9.99"))

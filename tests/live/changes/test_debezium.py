@@ -207,6 +207,7 @@ def test_a_change_under_the_name_of_a_part_is_refused(shared, tmp_path):
     assert "publish.via.partition.root=true" in str(refused.value)
 
 
+@pytest.mark.prove
 def test_unknown_operation_names_its_line(world):
     """A line whose `op` nobody knows may be any change: its file is refused, and nothing of it is lost."""
     first, third = event("c", None, ROW, 0), event("c", None, {**ROW, "id": 3}, 0, 3, in_table=2)
@@ -230,6 +231,7 @@ def test_row_that_was_read_is_an_upsert(world):
     assert {row["id"]: row["note"] for row in rows_in(world.lake.path)} == {1: "read", 2: ROW["note"], 3: ROW["note"]}
 
 
+@pytest.mark.prove
 @pytest.mark.parametrize(
     ("numbers", "line", "what"),
     [

@@ -57,6 +57,7 @@ def refreshed(world: World, *statements: str) -> list[str]:
     return published_keys(done.outcomes)
 
 
+@pytest.mark.prove
 def test_changes_are_folded_into_what_they_touch(world):
     """Insert, update, delete, a row that moves, a key that changes, keys that are swapped: those partitions, in one commit."""
     assert refreshed(world) == []
