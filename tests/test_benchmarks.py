@@ -21,7 +21,7 @@ from benchmarks.soak_processes import batches_of
 from benchmarks.soak_truth import differing
 
 DAYS = ("2024-01-01", "2024-01-02")
-SCRIPTS = ("one_in_many", "run", "scale", "soak", "tpch")
+SCRIPTS = ("one_in_many", "run", "scale", "soak", "texts", "tpch")
 
 
 @dg.asset(partitions_def=dg.DailyPartitionsDefinition("2024-01-01"), backfill_policy=dg.BackfillPolicy.single_run())
