@@ -132,7 +132,8 @@ class TableProgress:
             began = self.launch["began"][:19].replace("T", " ")
             by = f", by {self.launch['by']}" if self.launch["by"] else ""
             named = self.launch["run_id"] or f"backfill {self.launch['backfill_id']}"
-            newest = f"{self.launch['standing']}{done}\nat {began}{by}{_pace(self.launch)}\n{named}"
+            now = f"\n{self.launch['step']}" if self.launch["step"] else ""
+            newest = f"{self.launch['standing']}{done}{now}\nat {began}{by}{_pace(self.launch)}\n{named}"
         return (
             self.key,
             self.state.value if self.state else "not known",
@@ -231,7 +232,7 @@ def _look(
 def _launch_of(key: str, newest: Launched) -> tuple[dict[str, Any], float | None]:
     """Return what is shown of a launch, and how many seconds it has left, judged by its own pace."""
     from backfill_assets.runs.killed import RUN
-    from backfill_assets.runs.run_tags import launched_by, progress_of
+    from backfill_assets.runs.run_tags import launched_by, progress_of, step_of
 
     tags, is_its = newest.tags, newest.tags.get(RUN) == newest.launch_id
     done, wanted, worked, rest = progress_of(tags if is_its else {}, key) or (0, 0, 0, 0)
@@ -246,6 +247,7 @@ def _launch_of(key: str, newest: Launched) -> tuple[dict[str, Any], float | None
         "seconds": round(seconds, 1) if newest.has_begun else None,
         "done": done,
         "wanted": wanted,
+        "step": (step_of(tags, key) or None) if is_its and newest.standing == "started" else None,
     }
     return shown, left
 

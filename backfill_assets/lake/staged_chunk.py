@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import reduce
@@ -47,6 +47,7 @@ def stage(
     size_bytes: int = 0,
     unique: Contents = NOTHING_KNOWN,
     keeps: bool = True,
+    begin: Callable[[str], None] = lambda _: None,
 ) -> StagedChunk[DataFrame]:
     """Read a scan once: join late rows, resolve rows with the same key, tally them.
 
@@ -62,6 +63,7 @@ def stage(
             of them, no keys are counted.
         keeps: If not, rows are only tallied, unless late ones are joined, or any partition has another content than
             `unique`.
+        begin: Called with the name of each step when it begins.
 
     Raises:
         UnreadableSourceError: A file could not be read to its end.
@@ -70,6 +72,7 @@ def stage(
         SourceChangedError: Rows that were set aside are others when they are read again.
     """
     spec, by_file = late_table.spec, scan.partition_by_file
+    begin("write" if table_path else "read")
     if not keeps and not late.rows and (known := _tallied(spec, scan, unique)):
         return replace(known, late=late)
     with ExitStack() as held, translated(spec.key, table_path):
@@ -91,6 +94,7 @@ def stage(
         homes = [by_file, None][: len(parts)]
         found_aside = zip((part.aside() for part in parts), homes, strict=True)
         aside = [(rows, home) for rows, home in found_aside if rows is not None]
+        begin("audit")
         empty_columns = without_values.found(parts[0].seen)
         groups = groups_of(spec, _union(part.rows() for part in parts))
         _refuse_other_content(spec, parts, groups)

@@ -300,6 +300,7 @@ class LakeTable:
         size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
+        begin: Callable[[str], None] = lambda _: None,
     ) -> StagedChunk[DataFrame]:
         """Read a scan once: join late rows, keep them all, resolve rows with the same key, tally them."""
         reads = Keeping(self.spec)
@@ -314,6 +315,7 @@ class LakeTable:
             size_bytes=size_bytes,
             unique=unique,
             keeps=keeps,
+            begin=begin,
         )
 
     def examples(

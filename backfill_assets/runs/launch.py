@@ -144,11 +144,20 @@ def launch(
         published = looked_at(spec.key, delta.published, run.log)
     request = replace(request, published=published)
     report = LaunchReport(wanted)
+
+    def at_step(what: str) -> None:
+        report.now = what
+        tag_with_progress(context.instance, context.run.run_id, spec.key, report)
+        report.now = ""
+        context.log.info(f"{what[0].upper()}{what[1:]}.")
+
     pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)
     request = replace(request, announces_chunks=pacing.is_needed)
     tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     with _noted(context, delta, request, report), _stoppable(context, table, delta):
-        outcomes = materialize(spec, wanted, run.source(), delta, request, effects=Effects(log=run.log))
+        outcomes = materialize(
+            spec, wanted, run.source(), delta, request, effects=Effects(log=run.log, at_step=at_step)
+        )
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
             if isinstance(outcome, NextChunk):
                 pacing.wait(outcome)
@@ -176,9 +185,9 @@ def _pacing(run: TableRun, report: LaunchReport, *, ignore_off_peak: bool) -> Pa
 
     def say(sentence: str, waiting: str) -> None:
         context.log.info(sentence)
-        report.waiting = waiting
+        report.now = waiting
         tag_with_progress(context.instance, context.run.run_id, run.spec.key, report)
-        report.waiting = ""
+        report.now = ""
 
     pace = pace.model_copy(update={"off_peak": None}) if ignore_off_peak else pace
     return Pacing(pace, run.spec.time_zone, say, waited_seconds=report.waited_seconds)

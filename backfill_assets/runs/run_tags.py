@@ -54,7 +54,7 @@ def tag_for_people(
 
 
 def tag_with_progress(instance: dg.DagsterInstance, run_id: str, key: str, report: LaunchReport) -> None:
-    """Tag a run with how many partitions of a table are published, refused and left out; a run may have several."""
+    """Tag a run with how many partitions of a table are published, refused and left out, and with the step it is at."""
     instance.add_run_tags(run_id, {key: progress_in_short(report)})
 
 
@@ -88,6 +88,11 @@ def progress_of(tags: Mapping[str, str], key: str) -> Progress | None:
 
 _TOLD = re.compile(r"([\d,]+)(?: of [\d,]+)? (published|identical|up to date|refused|left out)\b")
 """What the progress of a launch is told by: how many partitions, and what became of them."""
+
+
+def step_of(tags: Mapping[str, str], key: str) -> str:
+    """Return at which step a launch is with a table, or what it waits for; empty if it says nothing of it."""
+    return tags.get(key, "").partition("; ")[2]
 
 
 def _number(text: str) -> int:
@@ -127,7 +132,7 @@ def in_short(wanted: Sequence[Partition]) -> str:
 
 
 def progress_in_short(report: LaunchReport) -> str:
-    """Return how far a launch is: `90 of 365 published, 2 refused`."""
+    """Return how far a launch is: `90 of 365 published, 2 refused; chunk 2 of 6 (90 partitions): write`."""
     published = sum(len(chunk.partitions) for chunk in report.published)
     up_to_date = sum(len(outcome.partitions) for outcome in report.left_out if outcome.published)
     left_out = sum(len(outcome.partitions) for outcome in report.left_out if not outcome.published)
@@ -136,5 +141,4 @@ def progress_in_short(report: LaunchReport) -> str:
     parts += [f"{up_to_date:,} up to date"] if up_to_date else []
     parts += [f"{len(report.refused):,} refused"] if report.refused else []
     parts += [f"{left_out:,} left out"] if left_out else []
-    parts += [report.waiting] if report.waiting else []
-    return ", ".join(parts)
+    return "; ".join(filter(None, (", ".join(parts), report.now)))

@@ -22,6 +22,7 @@ from tests.support.under_way import requested
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
+AT = "chunk 2 of 2 (1 partitions): audit"
 
 
 @pytest.fixture
@@ -110,10 +111,14 @@ def test_a_launch_under_way_and_a_stopped_one(place):
         ):
             run = instance.get_run_by_id(ran.run.run_id)
             instance.run_storage.delete_run(run.run_id)
-            instance.run_storage.add_run(run.with_status(standing).with_tags({**run.tags, ORDERS: "1 of 2 published"}))
+            instance.run_storage.add_run(
+                run.with_status(standing).with_tags({**run.tags, ORDERS: f"1 of 2 published; {AT}"})
+            )
             found = status(place)[ORDERS]
             assert found["state"] == state
             assert (found["seconds_left"] is not None) == (state == "ACTIVE")
+            assert found["launch"]["step"] == (AT if state == "ACTIVE" else None)
+            assert (AT in " ".join(place.run("status").stdout.split())) == (state == "ACTIVE")
         backfill_id = requested(instance, key_of(ORDERS))
         found = status(place)[ORDERS]
         assert (found["state"], found["launch"]["backfill_id"], found["launch"]["run_id"]) == (

@@ -169,7 +169,7 @@ def test_a_launch_waits_for_its_hours_visibly_and_can_be_stopped(
     ran = lake.launch(DAY_1, DAY_3, **ONE)
     monkeypatch.undo()
     assert ran.run.status == dg.DagsterRunStatus.CANCELED
-    assert tags == ["0 of 3 published, waiting until 2999-01-01 22:00 UTC"]
+    assert tags == ["0 of 3 published; waiting until 2999-01-01 22:00 UTC"]
     assert "Stopped. " in ran.log
     assert not lake.path().exists() or lake.content() == {}
     monkeypatch.setattr(pacing, "opens_at", lambda *_: at("2999-01-01 22:00"))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from backfill_assets.runs.run_tags import progress_of
+from backfill_assets.runs.run_tags import progress_of, step_of
 from tests.runs.scenes import DAY_1, DAY_2, DAY_3
 from tests.support.launching import Lake
 from tests.support.shop import orders
@@ -38,7 +38,7 @@ def test_a_launch_shows_its_range_its_reason_and_how_far_it_is(made: Callable[..
         ("0 of 3 published", (0, 3, 0, 3)),
         ("1 of 1,000 published, 970 up to date", (971, 1_000, 1, 29)),
         (
-            "1,200 of 3,000 published, 3 identical, 40 refused, 57 left out, waiting for 01:00",
+            "1,200 of 3,000 published, 3 identical, 40 refused, 57 left out; chunk 3 of 6 (90 partitions): audit",
             (1_203, 3_000, 1_243, 1_700),
         ),
         ("export was corrected", None),
@@ -47,3 +47,10 @@ def test_a_launch_shows_its_range_its_reason_and_how_far_it_is(made: Callable[..
 def test_what_is_left_is_what_nothing_is_told_of(said, progress):
     """So the time that is left is judged by what the launch has worked on, and not by what it has left alone."""
     assert progress_of({"bronze/orders": said}, "bronze/orders") == progress
+
+
+def test_the_step_is_what_comes_after_the_counts():
+    """A run that only waits, or that has ended, says no step."""
+    said = "1 of 3 published, 1 refused; chunk 2 of 3 (1 partitions): write"
+    assert step_of({"bronze/orders": said}, "bronze/orders") == "chunk 2 of 3 (1 partitions): write"
+    assert step_of({"bronze/orders": "1 of 3 published"}, "bronze/orders") == ""

@@ -132,8 +132,10 @@ class FakeLake:
         size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
+        begin: Callable[[str], None] = lambda _: None,
     ) -> StagedChunk[Any]:
         del publish_after, size_bytes
+        begin("write")
         self.script.reach("stage")  # of `unique` contents keys are counted all the same
         fake_rows.refuse_unreadable(scan.rows)
         late_rows = [
@@ -152,6 +154,7 @@ class FakeLake:
         def release() -> None:
             self.staged_now -= 1
 
+        begin("audit")
         by_key = fake_rows.by_partition(self.spec, rows, by_file)
         tallies = {key: tally_of(self.spec, key, kept) for key, kept in by_key.items()}
         is_kept = keeps or late.rows or superseded or not are_known(tallies, unique)

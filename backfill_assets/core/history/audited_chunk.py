@@ -100,7 +100,7 @@ class Auditor(Generic[Rows]):
             chunk.surveys,
             self.source,
             self.lake,
-            clock.lap,
+            clock.begin,
             publish_after=staged_from if writes else None,
             unique=unique,
             keeps=chunk.must_keep
@@ -125,7 +125,6 @@ class Auditor(Generic[Rows]):
             receipt = self._receipt(passed, read, staged_from, began, rows_now)
             same = identical(self.spec, self.lake, self.launch, receipt, read.staged.tallies)
             if read.staged.kept is None:
-                clock.lap("audit")
                 yield self._of_unkept(read, verdicts, receipt, same)
                 return
             unexpected, measured = hold_to_expectations(
@@ -140,7 +139,6 @@ class Auditor(Generic[Rows]):
             verdicts = [unexpected.get(v.partition.key, v) for v in verdicts]
             verdicts = refuse_lost_keys(read, self.lake, verdicts, self.launch.guards)
             measured = without(measured, {v.partition.key for v in verdicts if not v.passed})
-            clock.lap("audit")
             yield AuditedChunk(read, verdicts, measured, same)
 
     def _of_unkept(

@@ -21,12 +21,14 @@ class Effects:
 
     Args:
         log: Called with one sentence whenever a person would want to know.
+        at_step: Called with what a launch does now: a chunk, and its step.
         sleep: Called with seconds before another attempt.
         clock: Seconds that only go forward.
         now: The instant that it is.
     """
 
     log: Callable[[str], None] = field(default=lambda _: None)
+    at_step: Callable[[str], None] = field(default=lambda _: None)
     sleep: Callable[[float], None] = field(default=time.sleep)
     clock: Callable[[], float] = field(default=time.monotonic)
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))

@@ -198,6 +198,7 @@ class Lake(Protocol[Rows]):
         size_bytes: int = 0,
         unique: Contents = NOTHING_KNOWN,
         keeps: bool = True,
+        begin: Callable[[str], None] = lambda _: None,
     ) -> StagedChunk[Rows]:
         """Read staged rows once: join late rows, keep them, resolve rows with the same key, tally them.
 
@@ -208,6 +209,7 @@ class Lake(Protocol[Rows]):
             unique: As of `tally`, of rows that were read.
             keeps: Whether the rows are kept in any case. If not, they are only if late ones are joined, or if they turn
                 out to be other than `unique` says: then they are read once more.
+            begin: Called with the name of each step when it begins.
 
         Raises:
             UnreadableSourceError: A file could not be read to its end.

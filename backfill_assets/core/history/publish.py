@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Generic
 
 from backfill_assets.core.calendar.partitions import Partition
@@ -197,7 +198,7 @@ class Publisher(Generic[Rows]):
 
     def _attempt(self, chunk: Chunk, staged_from: int) -> Generator[Outcome, None, tuple[Partition, ...]]:
         """Stage, audit, publish and verify one chunk once; return the partitions that have to be read again."""
-        clock, published = Stopwatch(self.effects.clock), None
+        clock, published = Stopwatch(self.effects.clock, partial(self._tell, chunk)), None
         verification = Verification(self.spec, self.lake, self.others, self.effects)
         with self.auditor.audited(chunk, staged_from, clock, writes=True) as audited:
             read, same, receipt = audited.read, audited.same, audited.receipt
@@ -205,10 +206,11 @@ class Publisher(Generic[Rows]):
             if not read.scan.is_of_one_moment:
                 refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
             if passed:
+                clock.begin("commit")
                 commit = self.lake.overwrite(read.staged, passed, receipt)
                 if not commit.is_audited:
                     self._verified(verification, passed, read.staged.tallies, commit, receipt)
-                clock.lap("commit")
+                clock.end()
                 stages = stages_of(read, list(receipt.partitions), commit.rows, commit.size_bytes)
                 if fewer := in_fewer_rows(receipt):
                     self.effects.log(fewer)
@@ -224,6 +226,11 @@ class Publisher(Generic[Rows]):
             if not verdict.passed:
                 yield Refused(verdict, stages_of(read, [verdict.partition.key]))
         return audited.again
+
+    def _tell(self, chunk: Chunk, step: str) -> None:
+        """Say at which step of which chunk the launch is."""
+        number, count = chunk.number
+        self.effects.at_step(f"chunk {number} of {count} ({len(chunk.partitions):,} partitions): {step}")
 
     def _verified(
         self,

@@ -53,7 +53,7 @@ def stage_chunk(
     surveys: Mapping[str, Survey],
     source: Source[Rows],
     lake: Lake[Rows],
-    lap: Callable[[str], None] = lambda _: None,
+    begin: Callable[[str], None] = lambda _: None,
     *,
     publish_after: int | None = None,
     unique: Contents = NOTHING_KNOWN,
@@ -62,16 +62,23 @@ def stage_chunk(
     """Read a chunk and its late rows once; if files turn out to be unreadable, read again what lies beside them.
 
     Args:
-        lap: Called with the name of each step when it ends.
+        begin: Called with the name of each step when it begins.
         publish_after: As of `Lake.stage`.
         unique: Contents of which it is known that no key comes twice, by partition key.
         keeps: As of `Lake.stage`.
     """
     size_bytes = sum(surveys[p.key].size_bytes for p in chunk)
-    read = partial(lake.stage, late=lake.late(chunk), publish_after=publish_after, size_bytes=size_bytes, unique=unique)
+    read = partial(
+        lake.stage,
+        late=lake.late(chunk),
+        publish_after=publish_after,
+        size_bytes=size_bytes,
+        unique=unique,
+        begin=begin,
+    )
     while True:
+        begin("scan")
         scan = source.scan(chunk, surveys)
-        lap("scan")
         try:
             staged = _stage(scan, partial(read, scan, keeps=keeps or bool(scan.also)))
         except UnreadableSourceError:
@@ -79,7 +86,6 @@ def stage_chunk(
                 refuse_changed_source(chunk, surveys, source)
                 raise
         else:
-            lap("write")
             named = [*chunk, *scan.also]
             _refuse_strays(named, staged)
             return StagedPartitions(named, surveys, scan, staged)

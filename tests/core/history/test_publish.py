@@ -33,6 +33,15 @@ def test_a_chunk_is_a_commit(world):
     assert [version.touched for version in world.lake.versions[1:]] == [set(KEYS[:2]), set(KEYS[2:4]), set(KEYS[4:])]
 
 
+def test_each_step_is_told_when_it_begins(world):
+    """For whoever watches a launch: the chunk, and what is done with it; a partition that is refused is not committed."""
+    world.source.files[KEYS[0]] *= 2  # each key twice
+    world.run(KEYS[:2], chunk=1)
+    steps = ["scan", "write", "audit", "commit"]
+    first, second = ([f"chunk {n} of 2 (1 partitions): {step}" for step in steps] for n in (1, 2))
+    assert world.steps == [*first[:3], *second]
+
+
 def test_the_spec_says_how_large_chunks_are_unless_the_launch_does():
     """The limits on partitions and on bytes are the spec's; a launch may set the first one."""
     by_partitions = World(spec_with(chunk={"max_partitions": 3}))

@@ -29,6 +29,7 @@ class World:
     spec: TableSpec = ORDERS
     script: Script = field(default_factory=Script)
     said: list[str] = field(default_factory=list)
+    steps: list[str] = field(default_factory=list)
     slept: list[float] = field(default_factory=list)
 
     def __post_init__(self):
@@ -39,7 +40,7 @@ class World:
         """Start a launch of some partitions; it goes on as its outcomes are taken."""
         launch.setdefault("root_run_id", run_id)
         partitions = [key if isinstance(key, Partition) else self.spec.grid.partition(key) for key in keys]
-        effects = Effects(log=self.said.append, sleep=self.slept.append)
+        effects = Effects(log=self.said.append, at_step=self.steps.append, sleep=self.slept.append)
         effects = replace(effects, **{name: launch.pop(name) for name in ("clock", "now") if name in launch})
         made = Launch(run_id, max_partitions_per_chunk=chunk, **launch)
         return materialize(self.spec, partitions, self.source, self.lake, made, effects=effects)
