@@ -13,6 +13,7 @@ import deltalake
 import pytest
 
 from tests.e2e.world import BIN
+from tests.support.interpreted import extra_conf
 
 pytestmark = pytest.mark.e2e
 
@@ -52,6 +53,7 @@ def test_commands_of_the_page_make_a_project(installed: Path, tmp_path: Path):
     clean = {name: value for name, value in os.environ.items() if name not in names}
     path = os.pathsep.join([str(installed), os.environ["PATH"]])
     environment = {**clean, "PATH": path, "PIP_NO_DEPS": "1", "DAGSTER_DISABLE_TELEMETRY": "1"}
+    environment["SPARK_EXTRA_CONF"] = extra_conf({})
     script = "\n".join(["set -ex", *COMMANDS[1:]])
     ran = subprocess.run(
         ["bash", "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
