@@ -7,6 +7,7 @@ need a JVM. So two workers end at nearly the same time.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -54,11 +55,24 @@ def _rank(item: pytest.Item) -> int:
     return next((rank for rank, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
 
 
+@pytest.fixture(autouse=True)
+def of_no_other_instance() -> Iterator[None]:
+    """Let no definitions load with the store of an instance of Dagster that an earlier test had.
+
+    Dagster leaves some contexts open until Python collects them, and then notes the instance of that time as current.
+    """
+    if "dagster" not in sys.modules:
+        yield
+        return
+    from dagster._core.storage.defs_state.base import set_defs_state_storage
+
+    with set_defs_state_storage(None):
+        yield
+
+
 @pytest.fixture(scope="session")
 def warm_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """The settings with which processes borrow sessions of a Spark that runs already: for tests that are about no start."""
-    import sys
-
     from tests.places.servers import Place, announced, free_port, running
 
     scratch = tmp_path_factory.mktemp("server")
