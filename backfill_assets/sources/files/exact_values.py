@@ -23,6 +23,10 @@ _BASE64 = r"^(?:[A-Za-z0-9+/]{4})*+(?:[A-Za-z0-9+/][AQgw]==|[A-Za-z0-9+/]{2}[AEI
 _DAY = r"(?!0000)[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}"
 _TIME = r"[T ][0-9]{1,2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,6}0*+)?)?"
 _OFFSET = r" ?(?:Z|UTC|GMT|(?:UTC|GMT)?[+-][0-9]{1,2}(?::?[0-9]{2})?)"
+_AS_USUAL = (
+    r"^(?!0000)[0-9]{4}-[0-9]{2}-[0-9]{2}[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]{1,6})?(?:Z|[+-][0-9]{2}:[0-9]{2})\z"
+)
+"""An instant that Spark reads as it stands: nearly all are written so, and one pattern costs less than six."""
 _REGION = r"([A-Za-z_]+/[A-Za-z0-9_/+-]+)"
 
 
@@ -177,7 +181,8 @@ class ExactValues:
         read = _in_full(text).try_cast("timestamp")
         local = _in_full(F.regexp_extract(text, rf"^({_DAY}{_TIME}) ?{_REGION}\z", 1)).try_cast("timestamp")
         region = F.regexp_extract(text, rf" ?{_REGION}\z", 1)
-        instant = F.when(text.rlike(rf"^{_DAY}{_TIME}{_OFFSET}\z"), read)
+        instant = F.when(text.rlike(_AS_USUAL), text.try_cast("timestamp"))
+        instant = instant.when(text.rlike(rf"^{_DAY}{_TIME}{_OFFSET}\z"), read)
         instant = instant.when(read.isNotNull() & local.isNotNull(), _at(local, region))  # an unknown zone fails `_at`
         if self.zone is not None:
             instant = instant.when(text.rlike(rf"^{_DAY}(?:{_TIME})?\z"), _at(read, F.lit(self.zone)))
@@ -208,8 +213,11 @@ def _decimal(text: Column, kind: str) -> Column:
     """Return a number by its digits: none of them is lost."""
     precision, scale = (int(digits) for digits in re.findall(r"\d+", kind))
     fits = rf"^[+-]?(?=\.?[0-9])0*+[0-9]{{0,{precision - scale}}}(?:\.[0-9]{{0,{scale}}}0*+)?\z"
+    as_usual = rf"^-?[0-9]{{1,{precision - scale}}}(?:\.[0-9]{{1,{scale}}})?\z" if 0 < scale < precision else r"^(?!)"
     plain = F.when(text.contains("e") | text.contains("E"), _written_out(text)).otherwise(text)
-    return F.when(plain.rlike(fits), F.regexp_replace(plain, r"(\.[0-9]*?)0+\z", "$1").try_cast(kind))
+    return F.when(text.rlike(as_usual), text.try_cast(kind)).when(
+        plain.rlike(fits), F.regexp_replace(plain, r"(\.[0-9]*?)0+\z", "$1").try_cast(kind)
+    )
 
 
 def _written_out(text: Column) -> Column:
