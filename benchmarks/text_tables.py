@@ -37,20 +37,20 @@ def write_days(landing: Path, form: str, *, days: int, rows: int) -> None:
         folder = landing / f"{day:%Y/%m/%d}"
         folder.mkdir(parents=True)
         if form == "csv":
-            csv.write_csv(_as_text(orders), folder / "orders.csv")
+            csv.write_csv(_as_text(orders, pa.string()), folder / "orders.csv")
         else:
-            _as_text(orders).to_pandas().to_json(folder / "orders.json", orient="records", lines=True)
+            _as_text(orders, pa.float64()).to_pandas().to_json(folder / "orders.json", orient="records", lines=True)
 
 
-def _as_text(orders: pa.Table) -> pa.Table:
-    """Write times as other systems do, and amounts as numbers."""
+def _as_text(orders: pa.Table, amounts: pa.DataType) -> pa.Table:
+    """Write times and amounts as other systems do."""
     for i, name in enumerate(orders.column_names):
         kind = orders.schema.field(name).type
         if pa.types.is_timestamp(kind):
             times = pc.cast(orders[name], pa.timestamp("us", "UTC"))
             orders = orders.set_column(i, name, pc.strftime(times, format="%Y-%m-%dT%H:%M:%SZ"))
         elif pa.types.is_decimal(kind):
-            orders = orders.set_column(i, name, pc.cast(orders[name], pa.float64()))
+            orders = orders.set_column(i, name, pc.cast(orders[name], amounts))
     return orders
 
 
