@@ -109,8 +109,6 @@ def write_live(
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: (say("Stopping after the batch at hand."), stop.set())[1])
     asked = project.table(key)
-    if not once:
-        asked.lakehouse.expect(None)
     if asked.spec.changes:
         return follow_changes(asked, asked.spec.changes, once=once, is_new_feed=new_stream, stop=stop, say=say)
     chosen, stream = with_stream(asked)

@@ -200,7 +200,6 @@ def forecast_of(
     from backfill_assets.runs.attempts import newest_refusals
     from backfill_assets.spark.failures import translated
 
-    chosen.lakehouse.expect(wanted if deep else wanted[:1])
     lake = chosen.lakehouse.table(chosen.spec, log)
     lake.refuse_another_schema()
     transform = chosen.table.transform() if chosen.table.transform else None

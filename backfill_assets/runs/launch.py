@@ -129,7 +129,6 @@ def launch(
         context.log.warning(
             f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again."
         )
-    run.lakehouse.expect(wanted)
     run.lakehouse.seen(context.run.run_id, spec.key).is_launched = True
     refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, overload
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
-from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.fields import WHERE_SECRETS_GO, is_uri, path_without_password, without_dots
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.paths import shared_folders
@@ -35,9 +34,6 @@ if TYPE_CHECKING:
 
 DEFAULT_ROOT = ".lakehouse"
 
-LONG_WORK = 200
-"""So many partitions, or days in them, take longer than the JVM needs to compile its code well."""
-
 
 class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     """Everything below one root: tables in `tables/<layer>/<name>`, the shop's source data in `landing/`.
@@ -52,7 +48,6 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     """Name of the project, for a Dagster that several projects share; empty if it has one."""
 
     _spark: SparkSession | None = PrivateAttr(default=None)
-    _is_long: bool = PrivateAttr(default=False)
     _seen: dict[tuple[str, str], Seen] = PrivateAttr(default_factory=dict[tuple[str, str], Seen])
 
     def own_name(self, name: str) -> str:
@@ -82,20 +77,11 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             if settings.remote:
                 self._spark = connect(settings)
             else:
-                config = session.classic_config(settings, is_long=self._is_long)
+                config = session.classic_config(settings)
                 session.start_jvm(config)
                 self._spark = _classic_session(config)
         assert self._spark is not None  # noqa: S101 (for the type checker)
         return self._spark
-
-    def expect(self, partitions: Sequence[Partition] | None) -> None:
-        """Say of which partitions the session, if it is started from now on, will read and write the rows.
-
-        Args:
-            partitions: None: of a whole table, or of a stream.
-        """
-        days = sum((p.window.end_utc - p.window.start_utc).total_seconds() for p in partitions or ()) / 86_400
-        self._is_long = self._is_long or partitions is None or max(len(partitions), days) >= LONG_WORK
 
     def seen(self, run_id: str, key: str) -> Seen:
         """Return what a run has seen of a table, which its launch adds to; of earlier runs nothing is kept."""

@@ -55,7 +55,7 @@ def connect_server(settings: SparkSettings, port: int = CONNECT_PORT) -> Iterato
         os.environ.pop(name, None)
     os.environ[TOKEN] = secrets.token_urlsafe(32)  # for the JVM, which does not show it as it would an argument
     named = {"spark.app.name": "backfill_assets connect server"}
-    session = start_session(classic_config(settings, is_long=True) | named | _serving(port))
+    session = start_session(classic_config(settings) | named | _serving(port))
     try:
         yield _exported(settings, port)
     finally:

@@ -145,8 +145,6 @@ def copy(key: str, *, follow: bool, wait: bool, every: float, reason: str, as_js
     with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         chosen = choose(project, key)
-        if chosen.specs[chosen.key].live is None or follow:
-            project.lakehouse.expect(None)
         done: list[Copied] = []
         while True:
             done += copy_versions(chosen, reason=reason, log=console.log)
