@@ -55,19 +55,16 @@ def _rank(item: pytest.Item) -> int:
     return next((rank for rank, mark in enumerate(marks) if item.get_closest_marker(mark)), len(marks))
 
 
-@pytest.fixture(autouse=True)
-def of_no_other_instance() -> Iterator[None]:
+@pytest.hookimpl(tryfirst=True)  # before fixtures of the module load definitions
+def pytest_runtest_setup() -> None:
     """Let no definitions load with the store of an instance of Dagster that an earlier test had.
 
     Dagster leaves some contexts open until Python collects them, and then notes the instance of that time as current.
     """
-    if "dagster" not in sys.modules:
-        yield
-        return
-    from dagster._core.storage.defs_state.base import set_defs_state_storage
+    if "dagster" in sys.modules:
+        from dagster._core.storage.defs_state.base import _current_storage
 
-    with set_defs_state_storage(None):
-        yield
+        _current_storage.set(None)
 
 
 @pytest.fixture(scope="session")
