@@ -75,6 +75,7 @@ lint: setup ## Style, types, layers, definitions
 
 bench: setup ## Ratios against what people would do instead
 	@$(BIN)/python -m benchmarks.run
+	@$(BIN)/python -m benchmarks.texts
 
 bench-scale: setup ## What a partition costs, from ten partitions to ten thousand
 	@$(BIN)/python -m benchmarks.scale
