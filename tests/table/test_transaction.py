@@ -17,6 +17,7 @@ from pyspark.sql import functions as F
 from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import (
     CommitConflictError,
+    PutBackError,
     SourceChangedError,
     StagedContentLostError,
     TableLockedError,
@@ -190,6 +191,28 @@ def test_files_are_committed_once(shop):
         with pytest.raises(UnsafeWriteError, match="committed before"):
             shop.lake.overwrite(chunk, parts(DAY), receipt_for(shop, chunk, [DAY]))
     assert shop.lake.version() == newer
+
+
+def test_a_commit_with_other_files_is_found(shop):
+    """What was committed is compared with what was audited, at its own version, also if the log cannot say it."""
+    transactions, base = Transactions(shop.spark, str(shop.path)), shop.lake.version()
+    audited, other = (transactions.write(shop.frame([order(n, DAY)]), version=base) for n in (50, 51))
+    commit(transactions, other, base)
+    predicate, version = replace_where("dt", parts(DAY)), shop.lake.version()
+    transactions.verify([(other, {DAY})], predicate, version=version)
+    with pytest.raises(PutBackError, match="not the 1 that were audited"):
+        transactions.verify([(audited, {DAY})], predicate, version=version)
+
+
+def test_a_committed_file_that_is_gone_is_found(shop):
+    """A VACUUM that keeps nothing may come between the last look and the commit."""
+    transactions, base = Transactions(shop.spark, str(shop.path)), shop.lake.version()
+    files, before = transactions.write(shop.frame([order(50, DAY)]), version=base), files_in_table(shop)
+    commit(transactions, files, base)
+    (file,) = files_in_table(shop) - before
+    Path(file).unlink()
+    with pytest.raises(UnreadableTableError, match="do not exist"):
+        transactions.verify([(files, {DAY})], replace_where("dt", parts(DAY)), version=shop.lake.version())
 
 
 def test_a_receipt_of_many_megabytes_is_refused(shop):
