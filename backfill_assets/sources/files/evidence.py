@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import unquote
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Row, SparkSession, Window
+from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import Layout, Slot, Unit
 from backfill_assets.core.calendar.partitions import Partition
@@ -65,8 +67,6 @@ class FilesEvidence:
         if isinstance(counted, int):
             return Evidence(counted, tuple(findings), place)
         read = [file for file in files if file.file_id in counted]
-        if any(counted[file.file_id].misread for file in read):
-            findings.append(unreadable_lines(self.format_, read))
         total = sum(counted[file.file_id].rows for file in read)
         return Evidence(total, tuple(findings), place)
 
@@ -197,18 +197,36 @@ class FilesEvidence:
         return f"{self.root.rstrip('/')}/{name}"
 
 
-def unreadable_lines(format_: FileFormat, files: Sequence[SourceFile]) -> Finding:
-    """Say how many lines, or rows, of files cannot be read, and name a few with file, number and reason.
+def unreadable_lines(format_: FileFormat, files: Mapping[str, Sequence[SourceFile]]) -> dict[str, Finding]:
+    """Say how many lines, or rows, cannot be read, and name a few with file, number and reason; by partition key.
 
-    The same files give the same finding, whether what counts them or what types them found a line that is bad.
+    The same files give the same finding, whether what counts them or what types them found a line that is bad. They
+    are read once, however many partitions they are for.
     """
-    paths = {file.uri: file.path for file in files}
-    bad = format_.numbered(files).where("_ba_problem IS NOT NULL")
-    named = collected(bad.orderBy("_ba_file", "_ba_line").limit(EXAMPLES).select("_ba_file", "_ba_line", "_ba_problem"))
-    lines_of = [f" line {row['_ba_line']}" if row["_ba_line"] else "" for row in named]
+    by_uri = {file.uri: (key, file.path) for key, of_key in files.items() for file in of_key}
+    if not by_uri:
+        return {}
+    bad = format_.numbered([file for of_key in files.values() for file in of_key]).where("_ba_problem IS NOT NULL")
+    of_file = Window.partitionBy("_ba_file")
+    first = bad.select(
+        *("_ba_file", "_ba_line", "_ba_problem"),
+        F.row_number().over(of_file.orderBy("_ba_line")).alias("_ba_rank"),
+        F.count(F.lit(1)).over(of_file).alias("_ba_bad"),
+    ).where(F.col("_ba_rank") <= EXAMPLES)
+    counts: Counter[str] = Counter()
+    named = defaultdict[str, list[Row]](list)
+    for row in collected(first.orderBy("_ba_file", "_ba_rank")):
+        key, _ = by_uri[row["_ba_file"]]
+        counts[key] += row["_ba_bad"] if row["_ba_rank"] == 1 else 0
+        named[key].append(row)
+    return {key: _named(counts[key], rows[:EXAMPLES], by_uri) for key, rows in named.items()}
+
+
+def _named(lines: int, rows: Sequence[Row], by_uri: Mapping[str, tuple[str, str]]) -> Finding:
+    lines_of = [f" line {row['_ba_line']}" if row["_ba_line"] else "" for row in rows]
     examples = tuple(
-        f"{paths[row['_ba_file']]}{line}: {row['_ba_problem']}" for row, line in zip(named, lines_of, strict=True)
+        f"{by_uri[row['_ba_file']][1]}{line}: {row['_ba_problem']}" for row, line in zip(rows, lines_of, strict=True)
     )
-    lines, unit = bad.count(), "line" if any(lines_of) else "row"
+    unit = "line" if any(lines_of) else "row"
     what = f"{lines:,} {unit}{'s' if lines > 1 else ''} cannot be read."
     return Finding(AuditRule.VALUES_FIT_THEIR_TYPES, lines, what, examples)

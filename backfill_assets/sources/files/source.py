@@ -52,10 +52,6 @@ FORMATS: dict[str, Callable[[SparkSession, TableSpec, FilesSpec], FileFormat]] =
 }
 
 
-PARTITIONS_NAMED = 10
-"""In so many partitions lines are read again to be named: it takes seconds for each."""
-
-
 def build(source: FilesSpec, context: SourceContext) -> FilesSource:
     """Return the files that a spec names."""
     top = context.landing_path("").rstrip("/").rpartition("/")[0]
@@ -179,19 +175,14 @@ class FilesSource(Source[DataFrame]):
         return observed_columns(self.spark, self.spec, self.source, self._list().files)
 
     def examine(self, suspects: Mapping[str, Tally], surveys: Mapping[str, Survey]) -> dict[str, list[Finding]]:
-        """Name lines that cannot be read, and the files that lack a column; what was counted whole is known.
-
-        Lines are named in the first partitions alone: where a column is wrong it is wrong in all of them.
-        """
-        found: dict[str, list[Finding]] = {}
+        """Name the lines that cannot be read, and the files that lack a column; what was counted whole is known."""
         windows = {key: self.spec.grid.partition(key).window for key in suspects}
         lists = {
             key: [f for f in surveys[key].content if self._can_be_read(f) and lies_in(f.window, windows[key])]
             for key in suspects
         }
-        with_lines = sorted(key for key, tally in suspects.items() if tally.unreadable_rows and lists[key])
-        for key in with_lines[:PARTITIONS_NAMED]:
-            found[key] = [unreadable_lines(self._format, lists[key])]
+        with_lines = {key: lists[key] for key, tally in suspects.items() if tally.unreadable_rows}
+        found = {key: [finding] for key, finding in unreadable_lines(self._format, with_lines).items()}
         keys = {file: key for key, files in lists.items() for file in files}
         names = [name for name, column in self.spec.columns.items() if not column.optional]
         for name in names:
@@ -294,6 +285,9 @@ class FilesSource(Source[DataFrame]):
             p.key: self._evidence.of_partition(p, manifest[p.key], seen=self._seen, wrong=wrong, counted=counts)
             for p in partitions
         }
+        misread = {key: files for key, files in read.items() if any(counts[file.file_id].misread for file in files)}
+        for key, finding in unreadable_lines(self._format, misread).items():
+            evidence[key] = replace(evidence[key], findings=(*evidence[key].findings, finding))
         return Scan(rows, position, evidence, partition_by_file, scattered)
 
     @contextmanager

@@ -19,7 +19,7 @@ from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import SchemaMismatchError
 from backfill_assets.lake.table import LakeTable
-from backfill_assets.sources.files.source import PARTITIONS_NAMED, FilesSource
+from backfill_assets.sources.files.source import FilesSource
 from tests.support.shop import (
     COLUMNS,
     Row,
@@ -159,21 +159,6 @@ def test_a_bad_record_is_named(csv_days, day, words):
     for part in [*words, f"{root}/orders_2024-01-{day:02}.csv"]:
         assert part in said, said
     assert "rows_are_accounted_for" not in said
-
-
-@pytest.mark.prove
-def test_lines_are_named_in_the_first_partitions(spark, tmp_path):
-    """Where a column is wrong in every day, each day is refused with its count, and nobody waits for all their lines."""
-    days = [f"2024-01-{day:02}" for day in range(1, PARTITIONS_NAMED + 3)]
-    for day in days:
-        (tmp_path / f"orders_{day}.csv").write_bytes(text_of([*orders(day), f"9,x,1.505,{day}T00:00:00Z"]))
-    spec = csv_spec()
-    table = LakeTable(spark, spec, f"{tmp_path}/table")
-    table.create()
-    said = refusals(launch(table, source_of(spark, spec, tmp_path), spec.grid.between(days[0], days[-1])))
-    assert list(said) == days
-    assert all("1 line cannot be read" in said[day] and "line 5" in said[day] for day in days[:PARTITIONS_NAMED])
-    assert all("1 row cannot be read" in said[day] and "line 5" not in said[day] for day in days[PARTITIONS_NAMED:])
 
 
 def test_records_without_a_header(spark, tmp_path):
