@@ -213,7 +213,7 @@ def _decimal(text: Column, kind: str) -> Column:
     """Return a number by its digits: none of them is lost."""
     precision, scale = (int(digits) for digits in re.findall(r"\d+", kind))
     fits = rf"^[+-]?(?=\.?[0-9])0*+[0-9]{{0,{precision - scale}}}(?:\.[0-9]{{0,{scale}}}0*+)?\z"
-    as_usual = rf"^-?[0-9]{{1,{precision - scale}}}(?:\.[0-9]{{1,{scale}}})?\z" if 0 < scale < precision else r"^(?!)"
+    as_usual = rf"^-?[0-9]{{0,{precision - scale}}}(?:\.[0-9]{{0,{scale}}})?\z"
     plain = F.when(text.contains("e") | text.contains("E"), _written_out(text)).otherwise(text)
     return F.when(text.rlike(as_usual), text.try_cast(kind)).when(
         plain.rlike(fits), F.regexp_replace(plain, r"(\.[0-9]*?)0+\z", "$1").try_cast(kind)
