@@ -19,17 +19,24 @@ from backfill_assets.spark.jars import delta_jars
 from backfill_assets.spark.settings import settings_from_environment
 
 
-def main(landing: Path, table: Path, first_day: date, last_day: date) -> int:
-    """Overwrite the days of a range; return the rows that were written."""
+def plain_session() -> SparkSession:
+    """Return a session with Spark's defaults plus Delta."""
     spark = (
-        SparkSession.builder.appName("orders")
-        .config("spark.jars", ",".join(str(jar) for jar in delta_jars(settings_from_environment(os.environ))))
+        SparkSession.builder.config(
+            "spark.jars", ",".join(str(jar) for jar in delta_jars(settings_from_environment(os.environ)))
+        )
         .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
         .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
         .config("spark.sql.session.timeZone", "UTC")
         .getOrCreate()
     )
     spark.sparkContext.setLogLevel("ERROR")
+    return spark
+
+
+def main(landing: Path, table: Path, first_day: date, last_day: date) -> int:
+    """Overwrite the days of a range; return the rows that were written."""
+    spark = plain_session()
     spark.sql(
         f"""
         CREATE TABLE IF NOT EXISTS delta.`{table}` (

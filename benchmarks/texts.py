@@ -10,35 +10,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import sys
 import tempfile
 from datetime import timedelta
 from pathlib import Path
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.spark.jars import delta_jars
 from backfill_assets.spark.settings import settings_from_environment
-from benchmarks.figures import spread, table, tell
+from benchmarks.figures import spread, table
+from benchmarks.hand_written import plain_session
 from benchmarks.processes import launch_command
 from benchmarks.text_tables import COLUMNS, FIRST_DAY, FORMATS, write_days
-from benchmarks.tpch import clear, rows_in, run
+from benchmarks.two_sides import RATIO, Run, in_turn, medians
 
 
 def by_hand(landing: str, form: str, path: str) -> None:
     """Read everything, overwrite everything: Spark's defaults plus Delta, nothing audited, checked or recorded."""
-    spark = (
-        SparkSession.builder.config(
-            "spark.jars", ",".join(str(jar) for jar in delta_jars(settings_from_environment(os.environ)))
-        )
-        .config("spark.sql.extensions", "io.delta.sql.DeltaSparkSessionExtension")
-        .config("spark.sql.catalog.spark_catalog", "org.apache.spark.sql.delta.catalog.DeltaCatalog")
-        .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
+    spark = plain_session()
     schema = ", ".join(f"{name} {kind.removesuffix(' not null')}" for name, kind in COLUMNS.items())
     reader = spark.read.schema(schema).option("recursiveFileLookup", "true")
     rows = reader.csv(landing, header=True) if form == "csv" else reader.json(landing)
@@ -46,6 +36,20 @@ def by_hand(landing: str, form: str, path: str) -> None:
     spark.createDataFrame([], rows.schema).write.format("delta").partitionBy("day").save(path)
     writer = rows.write.format("delta").mode("overwrite").option("replaceWhere", f"day >= '{FIRST_DAY}'")
     writer.save(path)
+
+
+def measure(folder: Path, form: str, range_: str, runs: int) -> dict[str, list[Run]]:
+    """Run both sides over the files of one format."""
+    landing = str(folder / "lakehouse/landing" / form)
+    module = [sys.executable, "-m", "benchmarks.texts"]
+    return in_turn(
+        folder,
+        form,
+        by_hand=[*module, "--by-hand", landing, form, str(folder / "by_hand")],
+        launch=launch_command("benchmarks.text_tables", f"texts/{form}", "--partition-range", range_),
+        table=f"texts/{form}",
+        runs=runs,
+    )
 
 
 def main() -> None:
@@ -67,22 +71,13 @@ def main() -> None:
         for form in FORMATS:
             landing = folder / "lakehouse/landing" / form
             write_days(landing, form, days=options.days, rows=options.rows)
-            found: dict[str, list[float]] = {"by hand": [], "launched": []}
-            for _ in range(options.runs):
-                clear(folder)
-                hand = [sys.executable, "-m", "benchmarks.texts", "--by-hand", str(landing), form]
-                found["by hand"].append(run(folder, [*hand, str(folder / "by_hand")]).seconds)
-                keys = ("--partition-range", f"{FIRST_DAY}...{last_day}")
-                launched = launch_command("benchmarks.text_tables", f"texts/{form}", *keys)
-                found["launched"].append(run(folder, launched).seconds)
-                ours, theirs = rows_in(folder / f"lakehouse/tables/texts/{form}"), rows_in(folder / "by_hand")
-                if ours != theirs:
-                    sys.exit(f"{form}: the hand-written job wrote {theirs:,} rows and the launch {ours:,}.")
-                for side, seconds in found.items():
-                    tell(f"{form}, {side}", seconds[-1])
-            lines += [(f"{form}, {side}", statistics.median(all_), spread(all_)) for side, all_ in found.items()]
-            medians = {side: statistics.median(seconds) for side, seconds in found.items()}
-            figures[f"{form}: range launch / hand-written job"] = medians["launched"] / medians["by hand"]
+            found = measure(folder, form, f"{FIRST_DAY}...{last_day}", options.runs)
+            seconds = medians(found)
+            lines += [
+                (f"{form}, {side}", seconds[side], spread([run.seconds for run in runs]))
+                for side, runs in found.items()
+            ]
+            figures[f"{form}: {RATIO}"] = seconds["launch"] / seconds["hand-written"]
     print("\n".join(table("text formats", lines)), end="\n\n")
     for name, figure in figures.items():
         print(f"{name}: {figure:.2f}")
