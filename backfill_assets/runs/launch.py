@@ -144,19 +144,17 @@ def launch(
     request = replace(request, published=published)
     report = LaunchReport(wanted)
 
-    def at_step(what: str) -> None:
-        report.now = what
-        tag_with_progress(context.instance, context.run.run_id, spec.key, report)
-        report.now = ""
-        context.log.info(f"{what[0].upper()}{what[1:]}.")
+    def say(sentence: str, now: str) -> None:
+        """Tell what the launch does now, in its log and in the list of runs."""
+        context.log.info(sentence)
+        tag_with_progress(context.instance, context.run.run_id, spec.key, report, now=now)
 
-    pacing = _pacing(run, report, ignore_off_peak=ignore_off_peak)
+    pacing = _pacing(spec, say, report, ignore_off_peak=ignore_off_peak)
     request = replace(request, announces_chunks=pacing.is_needed)
     tag_with_progress(context.instance, context.run.run_id, spec.key, report)
     with _noted(context, delta, request, report), _stoppable(context, table, delta):
-        outcomes = materialize(
-            spec, wanted, run.source(), delta, request, effects=Effects(log=run.log, at_step=at_step)
-        )
+        effects = Effects(log=run.log, at_step=lambda now: say(f"{now.capitalize()}.", now))
+        outcomes = materialize(spec, wanted, run.source(), delta, request, effects=effects)
         for outcome in iterate_in_thread(outcomes, run.lakehouse, context.log.warning):
             if isinstance(outcome, NextChunk):
                 pacing.wait(outcome)
@@ -178,18 +176,10 @@ def launch(
     return report
 
 
-def _pacing(run: TableRun, report: LaunchReport, *, ignore_off_peak: bool) -> Pacing:
-    """Return what waits before each chunk, and says so in the log and in the list of runs."""
-    context, pace = run.context, run.spec.pace
-
-    def say(sentence: str, waiting: str) -> None:
-        context.log.info(sentence)
-        report.now = waiting
-        tag_with_progress(context.instance, context.run.run_id, run.spec.key, report)
-        report.now = ""
-
-    pace = pace.model_copy(update={"off_peak": None}) if ignore_off_peak else pace
-    return Pacing(pace, run.spec.time_zone, say, waited_seconds=report.waited_seconds)
+def _pacing(spec: TableSpec, say: Callable[[str, str], None], report: LaunchReport, *, ignore_off_peak: bool) -> Pacing:
+    """Return what waits before each chunk, and says so."""
+    pace = spec.pace.model_copy(update={"off_peak": None}) if ignore_off_peak else spec.pace
+    return Pacing(pace, spec.time_zone, say, waited_seconds=report.waited_seconds)
 
 
 def _take(outcome: Outcome, report: LaunchReport, run: TableRun, delta: LakeTable) -> None:

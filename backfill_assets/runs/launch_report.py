@@ -29,7 +29,6 @@ class LaunchReport:
 
     Args:
         waited_seconds: How long it waited between chunks, by what it waited for.
-        now: At which step it is now, or what it waits for.
         stages: What was read so far, and what became of it.
     """
 
@@ -40,7 +39,6 @@ class LaunchReport:
     refused: list[Verdict] = field(default_factory=list[Verdict])
     left_out: list[LeftOut] = field(default_factory=list[LeftOut])
     waited_seconds: dict[str, float] = field(default_factory=dict[str, float])
-    now: str = ""
     stages: Stages = field(default_factory=Stages)
 
     @property

@@ -22,7 +22,7 @@ from tests.support.under_way import requested
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 DAYS = [f"2024-01-0{n}" for n in range(1, 5)]
-AT = "chunk 2 of 2 (1 partitions): audit"
+AT = "chunk 2 of 2 (1 partition): audit"
 
 
 @pytest.fixture

@@ -50,7 +50,7 @@ def test_what_is_left_is_what_nothing_is_told_of(said, progress):
 
 
 def test_the_step_is_what_comes_after_the_counts():
-    """A run that only waits, or that has ended, says no step."""
-    said = "1 of 3 published, 1 refused; chunk 2 of 3 (1 partitions): write"
-    assert step_of({"bronze/orders": said}, "bronze/orders") == "chunk 2 of 3 (1 partitions): write"
+    """A run that has ended says none."""
+    said = "1 of 3 published, 1 refused; chunk 2 of 3 (1 partition): write"
+    assert step_of({"bronze/orders": said}, "bronze/orders") == "chunk 2 of 3 (1 partition): write"
     assert step_of({"bronze/orders": "1 of 3 published"}, "bronze/orders") == ""

@@ -229,8 +229,8 @@ class Publisher(Generic[Rows]):
 
     def _tell(self, chunk: Chunk, step: str) -> None:
         """Say at which step of which chunk the launch is."""
-        number, count = chunk.number
-        self.effects.at_step(f"chunk {number} of {count} ({len(chunk.partitions):,} partitions): {step}")
+        (number, count), size = chunk.number, len(chunk.partitions)
+        self.effects.at_step(f"chunk {number} of {count} ({size:,} partition{'s' if size > 1 else ''}): {step}")
 
     def _verified(
         self,

@@ -38,7 +38,7 @@ def test_each_step_is_told_when_it_begins(world):
     world.source.files[KEYS[0]] *= 2  # each key twice
     world.run(KEYS[:2], chunk=1)
     steps = ["scan", "write", "audit", "commit"]
-    first, second = ([f"chunk {n} of 2 (1 partitions): {step}" for step in steps] for n in (1, 2))
+    first, second = ([f"chunk {n} of 2 (1 partition): {step}" for step in steps] for n in (1, 2))
     assert world.steps == [*first[:3], *second]
 
 
