@@ -12,6 +12,8 @@ import dagster as dg
 from dagster._core.executor.child_process_executor import _execute_command_in_child_process
 from dagster._core.storage.tags import HIDDEN_TAG_PREFIX
 
+from backfill_assets.runs.run_tags import progress_of
+
 RUN, HOST, MACHINE, BOOT, NAMESPACE, PID, STARTED, PROJECT = (
     f"{HIDDEN_TAG_PREFIX}backfill_assets/{name}"
     for name in ("run", "host", "machine", "boot", "namespace", "pid", "started", "project")
@@ -29,8 +31,14 @@ NOT_ENDED = [*NOT_BEGUN, *UNFINISHED]
 
 
 def tag_with_process(instance: dg.DagsterInstance, run_id: str, project: str) -> None:
-    """Tag a run with the process that it lives in, so that others can tell whether it still does; and its project."""
-    instance.add_run_tags(run_id, {**process_tags(run_id, pid_of_run()), PROJECT: project})
+    """Tag a run with the process that it lives in, so that others can tell whether it still does; and its project.
+
+    A run that executes another one again has that one's tags: how far that was with its tables is taken out.
+    """
+    run = instance.get_run_by_id(run_id)
+    inherited = run.tags if run and run.tags.get(RUN) != run_id else {}
+    of_another = {key: "" for key in inherited if progress_of(inherited, key)}
+    instance.add_run_tags(run_id, {**of_another, **process_tags(run_id, pid_of_run()), PROJECT: project})
 
 
 def project_of(run: dg.DagsterRun) -> str | None:

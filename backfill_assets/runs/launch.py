@@ -319,3 +319,5 @@ def _noted(
                     step()
             except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
                 context.log.warning(f"{otherwise} {first_words(error)}")
+        if ended_by and not recording.error_of_history(ended_by):  # the run may go on with another table
+            tag_with_progress(context.instance, context.run.run_id, delta.spec.key, report)

@@ -80,6 +80,21 @@ def test_a_run_is_not_its_code_server():
         assert server.apply(killed.pid_of_run) == server.apply(os.getpid)
 
 
+def test_a_run_that_is_executed_again_has_nothing_done(instance: dg.DagsterInstance):
+    """Dagster gives it the tags of the run before, which say how far that was with tables that it has not begun."""
+    parent = {
+        RUN: "before",
+        "bronze/orders": "6 of 6 published",
+        "bronze/items": "3 of 6 published; chunk 2 of 2: write",
+    }
+    run = instance.add_run(dg.DagsterRun(run_id="again", job_name="job", tags={**parent, "reason": "late files"}))
+    killed.tag_with_process(instance, run.run_id, "shop")
+    instance.add_run_tags(run.run_id, {"bronze/items": "1 of 6 published"})
+    killed.tag_with_process(instance, run.run_id, "shop")  # by its next table
+    tags = instance.get_run_by_id(run.run_id).tags
+    assert (tags["bronze/orders"], tags["bronze/items"], tags["reason"]) == ("", "1 of 6 published", "late files")
+
+
 def test_a_run_lives_as_long_as_its_process(instance: dg.DagsterInstance):
     """A process that sleeps is alive; killed, even before its parent has asked for its end, it is not."""
     process = subprocess.Popen([sys.executable, "-c", "import time; print(flush=True); time.sleep(60)"], stdout=-1)

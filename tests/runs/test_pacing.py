@@ -170,6 +170,7 @@ def test_a_launch_waits_for_its_hours_visibly_and_can_be_stopped(
     monkeypatch.undo()
     assert ran.run.status == dg.DagsterRunStatus.CANCELED
     assert tags == ["0 of 3 published; waiting until 2999-01-01 22:00 UTC"]
+    assert lake.instance.get_run_records(limit=1)[0].dagster_run.tags[ORDERS] == "0 of 3 published", "it waits no more"
     assert "Stopped. " in ran.log
     assert not lake.path().exists() or lake.content() == {}
     monkeypatch.setattr(pacing, "opens_at", lambda *_: at("2999-01-01 22:00"))
