@@ -97,12 +97,12 @@ def _run(
     log, run = context.log.info, context.run
     delta = lakehouse.table(table.spec, log)
     with flow_lock(delta, flow.name):
-        before = progress_of(flow, delta.receipts.all())
+        before = progress_of(flow, delta.history.receipts())
         if config.again:
             before = _reset_by_run(context, delta, before, config.reason)
         if not before.left:
             list(killed.report_dead(context.instance))  # else one that published the last of it would still be running
-            unrecorded.record_unrecorded(context, table, delta, delta.receipts.in_log())
+            unrecorded.record_unrecorded(context, table, delta, delta.history.in_log())
             log(
                 f"{before.in_words()} It is done already: this run has written nothing. `again: true` in the run's "
                 "config resets it."
@@ -131,7 +131,7 @@ def _run(
             may_skip=True,  # what is left then fails the run below
             ignore_off_peak=config.ignore_off_peak,
         )
-        now = progress_of(flow, delta.receipts.all())
+        now = progress_of(flow, delta.history.receipts())
     _check(context, table, delta, now, report)
     if now.left:
         raise dg.Failure(

@@ -24,7 +24,7 @@ def acknowledge_files(
     chosen, stream = with_stream(project.table(key))
     table, folder = chosen.lakehouse.live_table(chosen.spec, log), chosen.lakehouse.landing_path(stream.path)
     at, fence = checkpoint or chosen.lakehouse.checkpoint_path(key), table.fence()
-    spark = chosen.lakehouse.spark
+    spark = chosen.lakehouse.session
     found = changed_since_listed(spark, at, fence.stream, folder) if fence and fence.stream else None
     changed = {file.path: file for file in found[0]} if found else {}
     wanted = [named(path) for path in paths]

@@ -42,7 +42,7 @@ def changes_view(key: str, *, dialect: Dialect, module: str) -> None:
             raise ConfigurationError(
                 f"`{key}` has no `changes` in its spec.", state="Nothing was read.", remedy="Name a table that has."
             )
-        changes = ChangesTable(chosen.lakehouse.spark, chosen.spec, chosen.lakehouse.table_path(key))
+        changes = ChangesTable(chosen.lakehouse.session, chosen.spec, chosen.lakehouse.table_path(key))
         with new_console(stderr=True).status("Looking at where the feed begins"):
             reach = changes.reach()
         if reach is None:

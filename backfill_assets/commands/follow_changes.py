@@ -76,7 +76,7 @@ def _follow(
     spec, lakehouse = chosen.spec, chosen.lakehouse
     if feed.backfill != "excluded":
         refuse_unset(spec.key, spec.source.variables, os.environ)
-    context = SourceContext(spec, lakehouse.spark, lakehouse.landing_path, log=say)
+    context = SourceContext(spec, lakehouse.session, lakehouse.landing_path, log=say)
     source = lakehouse.changed_source(spec, feed, build(spec.source, context), say)  # type: ignore[arg-type] (`changes` need `kind: jdbc`)
     source.code_version = chosen.table.code_version
     refresh = Refresh(source, say, pace=_pace_of(spec))

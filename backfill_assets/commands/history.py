@@ -44,17 +44,15 @@ _STYLES = {"refused": "red", "failed": "bold red", "stopped": "yellow", "undone"
 def history(key: str, *, partition: str | None, newest: int, as_json: bool, module: str) -> None:
     """Show what was done to the table KEY, the newest first: each publish, undo, refusal, stop, and fence.
 
-    Commits of one launch are one line, with its run. What was published is read from the receipts, which outlive the
-    table's log in `<table>_receipts`; what was refused, stopped or failed is in `<table>_attempts`; what the log tells
-    of everything else is copied to `<table>_operations`, which outlives it too. All are Delta tables that any reader
-    can query.
+    Commits of one launch are one line, with its run. All of it is kept in `<table>_history`, also what the table's log
+    has forgotten: a Delta table that any reader can query.
 
     \b
     Examples:
       backfill-assets history bronze/orders
       backfill-assets history bronze/orders --partition 2024-02-29 --json
     """
-    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
+    with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         with console.status(f"Reading the history of {key}"):
             report = look_at_history(project, key, partition, newest, log=console.log)
@@ -147,21 +145,19 @@ def look_at_history(
     """
     from backfill_assets.core.history.operations import operation_of, operations_of, steps_about
     from backfill_assets.core.history.undo_window import undo_window
-    from backfill_assets.lake.attempts_table import AttemptsTable
-    from backfill_assets.lake.operations_table import OperationsTable
-    from backfill_assets.lake.properties import PROPERTIES, read_properties
+    from backfill_assets.lake.properties import PROPERTIES
     from backfill_assets.spark.failures import looked_at
 
     chosen = project.table(key)
     wanted = chosen.spec.grid.partition(partition).key if partition else None
     lake = chosen.lakehouse.table(chosen.spec, log)
-    attempts = looked_at(key, lambda: AttemptsTable(lake.spark, key, lake.path).all(), log)
-    told = looked_at(key, lambda: OperationsTable(lake.spark, key, lake.path).all(), log)
-    found = operations_of(looked_at(key, lake.receipts.all, log), told, attempts)
-    steps = looked_at(key, lambda: chosen.lakehouse.version_steps().of(key), log)
+    history = lake.history
+    of_log = looked_at(key, history.receipts, log), looked_at(key, history.operations, log)
+    found = operations_of(*of_log, looked_at(key, history.attempts, log))
+    steps = looked_at(key, lambda: chosen.lakehouse.version_steps(key), log)
     found = sorted([*found, *map(operation_of, steps_about(key, steps))], key=lambda one: one.at)
     found = [one for one in reversed(found) if wanted is None or not one.partitions or wanted in one.partitions]
-    window = undo_window(read_properties(lake.spark, lake.path) or PROPERTIES)
+    window = undo_window(lake.table_log.properties() or PROPERTIES)
     if warning := window.warning(key):
         log(warning)
     return HistoryReport(key, found[:newest], max(0, len(found) - newest), window)

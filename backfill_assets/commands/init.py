@@ -160,11 +160,11 @@ def first_spec(lakehouse: Lakehouse, key: str, path: str, grain: str | None = No
     from backfill_assets.sources.files.sample import days_of, sample_of
 
     root, written = _root_of(lakehouse, path)
-    sample, wanted = sample_of(lakehouse.spark, key, root), Grain(grain) if grain else None
+    sample, wanted = sample_of(lakehouse.session, key, root), Grain(grain) if grain else None
     text = draft(key, written, sample, wanted)
     spec = _validated(key, text)
     if sample.layout.template == FLAT and isinstance(spec.source, FilesSpec):
-        text = draft(key, written, sample, wanted, days_of(lakehouse.spark, spec, spec.source, root))
+        text = draft(key, written, sample, wanted, days_of(lakehouse.session, spec, spec.source, root))
         _validated(key, text)
     return text
 

@@ -45,7 +45,7 @@ def once(key: str, *, reset: str | None, as_json: bool, module: str) -> None:
       backfill-assets once bronze/registration_events --reset registration_events_2023
       backfill-assets once bronze/registration_events --reset all --json
     """
-    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
+    with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key}"):
             report = look_at_flows(project, key, reset, log=console.log)
@@ -125,11 +125,11 @@ def look_at_flows(project: Project, key: str, reset: str | None, *, log: Callabl
     table = project.table(key)
     chosen = _chosen(table.spec, reset)
     delta = table.lakehouse.table(table.spec, log)
-    receipts: dict[int, Receipt] = delta.receipts.all() if delta.exists() else {}
+    receipts: dict[int, Receipt] = delta.history.receipts() if delta.exists() else {}
     done = [flow for flow in chosen if progress_of(flow, receipts).published]
     reset_flows(delta, done, log)
     if done:
-        receipts = delta.receipts.all()
+        receipts = delta.history.receipts()
         fill_copy(delta, log)
     return FlowsReport(
         key, [progress_of(flow, receipts) for flow in table.spec.once_flows], [flow.name for flow in done]

@@ -50,7 +50,7 @@ def preview(key: str, *, partition: str, rows: int, as_json: bool, module: str) 
                 1  its audit would refuse it
                 2  it cannot be read: it is live, or its source is not complete, or has other columns
     """
-    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
+    with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         with console.status(f"Reading {partition} of {key}"):
             found = look_at_partition(project, key, partition, rows, log=console.log)

@@ -14,9 +14,8 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import click
-
 from backfill_assets.errors import BackfillAssetsError, ConfigurationError
+from backfill_assets.runs.waiting import say_what_takes_long
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -44,19 +43,15 @@ class Project:
     _opened: ExitStack = field(default_factory=ExitStack, repr=False)
 
     @classmethod
-    def load(cls, module: str, *, starts_spark: bool = False) -> Self:
+    def load(cls, module: str) -> Self:
         """Return the project that a module of Dagster definitions holds.
 
-        Args:
-            starts_spark: Whether the command starts Spark for its answer. How long that takes is said on standard error
-                before Dagster is imported, unless the answer is JSON.
+        What takes long is said on standard error before it begins, unless the answer is JSON.
 
         Raises:
             ConfigurationError: There is no such module, it cannot be loaded, or it holds no definitions.
         """
-        asked = click.get_current_context(silent=True)
-        if starts_spark and not (asked and asked.params.get("as_json")):
-            click.echo(f"Loading {module}, then starting Spark: usually 10 to 25 s.", err=True)
+        say_what_takes_long(f"Loading {module}: usually 2 to 4 s.")
         return cls(module, _definitions_in(module))
 
     def __enter__(self) -> Self:

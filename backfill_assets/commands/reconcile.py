@@ -77,7 +77,7 @@ def reconcile(
       backfill-assets reconcile silver/daily_sales --json > report.json
       backfill-assets reconcile bronze/orders --explain --rows differences.csv
     """
-    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
+    with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         if file is not None:
             check_file(file)

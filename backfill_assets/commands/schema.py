@@ -50,7 +50,7 @@ def schema(key: str, *, write: bool, apply_: bool, as_json: bool, module: str) -
     """
     if write and apply_:
         raise click.UsageError("--write changes the YAML, --apply the table: look at the one before you do the other.")
-    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
+    with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key}"):
             applied = apply(project, key, console.log) if apply_ else None
@@ -86,7 +86,7 @@ def propose(project: Project, key: str, *, write: bool, log: Callable[[str], Non
     if live := table.spec.live:
         from backfill_assets.live.landing import fields_of_newest
 
-        events = fields_of_newest(lakehouse.spark, table.spec, live, lakehouse.landing_path(live.path))
+        events = fields_of_newest(lakehouse.session, table.spec, live, lakehouse.landing_path(live.path))
         changes += compare_events(table.spec, events, kept, changes)
     proposal = Proposal(key, tuple(changes), table.file)
     if not proposal.lines or not table.file:

@@ -63,7 +63,7 @@ def status(keys: tuple[str, ...], *, watch: bool, every: float, as_json: bool, m
       backfill-assets status bronze/orders --watch
       backfill-assets status --json
     """
-    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
+    with one_message_for_an_error(), Project.load(module) as project:
         console, answer = new_console(stderr=True), new_console()
         while True:
             with console.status("Looking at the tables"):
@@ -263,10 +263,8 @@ def _written_by(launch: Mapping[str, Any], published: Mapping[str, PublishedPart
 def _newest_failure(chosen: ProjectTable, log: Callable[[str], None]) -> str:
     """Return what was refused, stopped or failed last, in words; empty if nothing ever was."""
     from backfill_assets.core.history.causes import causes_in_words, causes_of
-    from backfill_assets.lake.attempts_table import AttemptsTable
 
-    delta = chosen.lakehouse.table(chosen.spec, log)
-    attempts = AttemptsTable(delta.spark, chosen.spec.key, delta.path).all()
+    attempts = chosen.lakehouse.table(chosen.spec, log).history.attempts()
     if not attempts:
         return ""
     last = attempts[-1]

@@ -58,13 +58,12 @@ def prices_in(file: Path) -> Prices:
 def past_of(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[list[PastChunk], str]:
     """Return the chunks that say how long others take, and the table that they are of; of none if there are none."""
     from backfill_assets.core.history.estimate import past_chunks
-    from backfill_assets.lake.delta_log import committed
 
     kind = type(chosen.spec.source)
     alike = [spec for _, spec in sorted(chosen.specs.items()) if isinstance(spec.source, kind)]
     for spec in (chosen.spec, *(other for other in alike if other.key != chosen.spec.key)):
         lake = chosen.lakehouse.table(spec, log)
-        times = committed(lake.spark, lake.path, newest=RECENT_COMMITS)
+        times = {version: one.at for version, one in lake.table_log.infos(newest=RECENT_COMMITS).items()}
         if times and (past := past_chunks(lake.receipts_after(min(times) - 1), times)):
             return past, spec.key
     return [], ""

@@ -67,7 +67,7 @@ def undo(
                 2  nothing was put back: the launch is unknown, or goes on, or old files are gone
     """
     how = {"tables": list(tables), "reason": reason, "discard_later": discard_later, "dry_run": dry_run}
-    with one_message_for_an_error(), Project.load(module, starts_spark=True) as project:
+    with one_message_for_an_error(), Project.load(module) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at what {launch} wrote"):
             report = take_back(project, launch, how, log=console.log)
@@ -182,11 +182,10 @@ def take_back(project: Project, launch: str, how: dict[str, Any], *, log: Callab
 def _until(found: Sequence[TableUndo], log: Callable[[str], None]) -> str | None:
     """Return until when all of a launch can be taken back; None where nothing is left of it."""
     from backfill_assets.core.history.undo_window import undo_window
-    from backfill_assets.lake.properties import read_detail
 
     ends: list[datetime] = []
     for one in found:
-        window = undo_window(read_detail(one.delta.spark, one.delta.path).properties)
+        window = undo_window(one.delta.table_log.properties())
         if warning := window.warning(one.table.spec.key):
             log(warning)
         if replaced_at := one.plan.replaced_at:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -52,8 +52,9 @@ def verify(key: str, *, partition_range: str | None, as_json: bool, module: str)
                 2  the table cannot be read, or no partition has a receipt
     """
     with one_message_for_an_error(), Project.load(module) as project:
-        with new_console(stderr=True).status(f"Reading {key}"):
-            report = verify_table(project.table(key), partition_range)
+        console = new_console(stderr=True)
+        with console.status(f"Reading {key}"):
+            report = verify_table(project.table(key), partition_range, console.log)
         if as_json:
             click.echo(report.to_json())
         else:
@@ -125,7 +126,7 @@ class VerifyReport:
         )
 
 
-def verify_table(chosen: ProjectTable, partition_range: str | None) -> VerifyReport:
+def verify_table(chosen: ProjectTable, partition_range: str | None, log: Callable[[str], None]) -> VerifyReport:
     """Compare the partitions of a table with their receipts.
 
     Raises:
@@ -133,12 +134,12 @@ def verify_table(chosen: ProjectTable, partition_range: str | None) -> VerifyRep
         WindowError: The range is not one of the table.
         UnreadableSourceError: delta-rs cannot read the table.
     """
-    from backfill_assets.core.state.receipts import has_other_columns, newest_by_partition
+    from backfill_assets.core.state.receipts import has_other_columns
     from backfill_assets.lake import delta_rs
 
-    spec = chosen.spec
-    table = delta_rs.opened(chosen.lakehouse.table_path(spec.key))
-    published = newest_by_partition(delta_rs.receipts(table, spec.key))
+    spec, lake = chosen.spec, chosen.lakehouse.table(chosen.spec, log)
+    table = delta_rs.opened(lake.spark, lake.path)
+    published = lake.published(until=table.version())
     wanted = partitions_named(spec, partition_range) if partition_range else spec.grid.from_start(published)
     named = [partition for partition in wanted if partition.key in published]
     if not named:

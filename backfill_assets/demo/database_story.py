@@ -22,7 +22,7 @@ VARIABLE = "SHOP_DATABASE"
 DOWN_SECONDS = 6
 """So long the capture stays dead."""
 
-OURS = ("", "_changes", "_receipts", "_attempts", "_operations", "_late", "_quarantine")
+OURS = ("", "_changes", "_history", "_late", "_quarantine")
 """What the names of the folders of a table that the demo makes may end with."""
 
 _LOADED = "Every partition up to now was read"

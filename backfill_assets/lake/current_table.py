@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from backfill_assets.core import sql
 from backfill_assets.core.spec.versions import is_name, key_of, name_of, number_of
@@ -31,11 +31,12 @@ from backfill_assets.errors import (
     SparkGoneError,
     VersionError,
 )
-from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import SMALL_TABLE, frame_of
 from backfill_assets.spark.failures import translated
+from backfill_assets.table.commit_files import file_options
+from backfill_assets.table.log import CommitInfo
+from backfill_assets.table.readers import log_of, open_table
 
 COLUMNS = {
     "name": "string",
@@ -85,11 +86,10 @@ class CurrentTable:
             BackfillAssetsError: It cannot be read.
         """
         with translated("_current"):
-            rows = open_table(self.spark, self.path)
+            rows = log_of(self.spark, self.path).rows()
             if rows is None:
                 return CurrentVersions()
-            found = rows.collect()
-            return _map_of(found) if found else self._with_number()[0]
+            return _map_of(rows) if rows else self._with_number()[0]
 
     def _with_number(self) -> tuple[CurrentVersions, int]:
         """Return the current versions, and the number of the newest switch of the same version of the log.
@@ -97,12 +97,12 @@ class CurrentTable:
         Raises:
             ConfigurationError: Something was switched, and there are no rows.
         """
-        carried = user_metadata(self.spark, self.path, -1, newest=_COMMITS_LOOKED_AT)
-        version, oldest = max(carried), min(carried)
-        numbers = {one: _number_of(one, text) for one, text in carried.items()}
+        log = log_of(self.spark, self.path)
+        infos = log.infos(newest=_COMMITS_LOOKED_AT)
+        oldest = min(infos)
+        numbers = {version: _number_of(one) for version, one in infos.items()}
         switches = {one: number for one, number in numbers.items() if number is not None}
-        rows = open_table(self.spark, self.path, version)
-        found = rows.collect() if rows is not None else []
+        found = log.rows(version=max(infos)) or []
         if not found and (switches or oldest > 0):
             raise _no_rows(self.path, max(switches, default=None))
         now = _map_of(found)
@@ -182,7 +182,7 @@ class CurrentTable:
         ).save(self.path)
 
 
-def _map_of(found: Sequence[Row]) -> CurrentVersions:
+def _map_of(found: Sequence[Mapping[str, Any]]) -> CurrentVersions:
     """Return the map that rows of the table are; without any nothing was switched."""
     if not found:
         return CurrentVersions()
@@ -201,16 +201,16 @@ def _map_of(found: Sequence[Row]) -> CurrentVersions:
     return CurrentVersions(int(found[0]["generation"]), found[0]["switch_id"], by_name)
 
 
-def _number_of(version: int, carried: str | None) -> int | None:
+def _number_of(commit: CommitInfo) -> int | None:
     """Return the number of a switch by what its commit carries, None if it is another commit.
 
     Of a switch that does not say it, its number was that of its generation, of which there are no more than commits.
     """
     try:
-        said: Any = json.loads(carried or "null")
+        said: Any = json.loads(commit.user_metadata or "null")
     except ValueError:  # somebody else's text
         return None
-    return int(said.get(_NUMBER, version)) if isinstance(said, dict) and _SWITCH in said else None
+    return int(said.get(_NUMBER, commit.version)) if isinstance(said, dict) and _SWITCH in said else None
 
 
 def _no_rows(path: str, newest_switch: int | None) -> ConfigurationError:

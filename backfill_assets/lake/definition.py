@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
 from pyspark.sql.types import StructType
@@ -14,9 +14,10 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.fence import first_fence, refuse_past_boundary
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
-from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
-from backfill_assets.lake.properties import PROPERTIES, TABLE_ID, Detail
+from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, UnsafeWriteError
+from backfill_assets.lake.properties import PROPERTIES, TABLE_ID
 from backfill_assets.spark.expressions import partition_type
+from backfill_assets.table.log import Snapshot
 
 
 def columns_of(spec: TableSpec) -> dict[str, str]:
@@ -39,23 +40,34 @@ def column_problems(spec: TableSpec, found: StructType) -> list[str]:
     )
 
 
-def refuse_another(spec: TableSpec, path: str, found: StructType, detail: Detail) -> dict[str, str]:
+def refuse_another(spec: TableSpec, path: str, found: Snapshot) -> Mapping[str, str]:
     """Hold a table against its spec; return its properties.
-
-    Args:
-        found: The columns that it has.
 
     Raises:
         SchemaMismatchError: It has other columns or another partition column.
         TableFactsError: It is of another grain, zone, event time or key.
     """
-    refuse_other_facts(spec, detail.properties, path)
-    problems, want = column_problems(spec, found), spec.partition_column
-    if detail.partition_columns != [want]:
-        problems.append(f"it is partitioned by {detail.partition_columns}, not by `{want}`")
+    refuse_other_facts(spec, found.properties, path)
+    problems, want = column_problems(spec, schema_of(found)), spec.partition_column
+    if list(found.partition_columns) != [want]:
+        problems.append(f"it is partitioned by {list(found.partition_columns)}, not by `{want}`")
     if problems:
         raise another_schema(spec, path, problems)
-    return detail.properties
+    return found.properties
+
+
+def schema_of(found: Snapshot) -> StructType:
+    """Return the columns that a table has."""
+    return StructType.fromJson({**found.schema})
+
+
+def no_table(spec: TableSpec, path: str) -> UnsafeWriteError:
+    """Return the error for a write into a table that is not there: the write itself would make one."""
+    return UnsafeWriteError(
+        f"`{spec.key}`: there is no table at `{path}` to write into; it was deleted, or never made.",
+        state=NOTHING_WRITTEN,
+        remedy="Launch again: a launch makes the table before it writes.",
+    )
 
 
 def another_schema(spec: TableSpec, path: str, problems: Sequence[str]) -> SchemaMismatchError:

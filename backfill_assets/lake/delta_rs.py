@@ -1,4 +1,4 @@
-"""A table's rows and receipts, read by delta-rs: without Spark, by another engine than the one that wrote them."""
+"""A table's rows, read by delta-rs: without Spark, by another engine than the one that wrote them."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from typing import Any
 import deltalake
 import pyarrow
 from deltalake.exceptions import DeltaError, DeltaProtocolError
+from pyspark.sql import SparkSession
 
-from backfill_assets.core.state.receipts import Receipt, receipt_from_json
 from backfill_assets.core.state.row_hash import checksum_of_rows
 from backfill_assets.core.state.tallies import Content
 from backfill_assets.errors import ConfigurationError, UnreadableSourceError
-from backfill_assets.lake.paths import receipts_path
-from backfill_assets.lake.properties import TABLE_ID
-from backfill_assets.lake.receipt_rows import receipt_of
+from backfill_assets.table.readers import delta_table
 
 _EPOCH, _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _MICROSECOND = 1_000_000
@@ -47,44 +45,17 @@ def contents(
             yield key, checksum_of_rows(list(columns.values()), _rows_of(found, columns))
 
 
-def receipts(table: deltalake.DeltaTable, key: str) -> dict[int, Receipt]:
-    """Return every receipt of a table, by version: from its log, and from `<table>_receipts` for what that has lost.
-
-    Raises:
-        UnreadableSourceError: One of the two cannot be read.
-        ReceiptError: A receipt cannot be read.
-    """
-    with translated(_path_of(table)):
-        commits: list[dict[str, Any]] = table.history()
-        logged = {one["version"]: receipt_from_json(one.get("userMetadata")) for one in commits}
-        oldest = min(logged, default=0)
-        found = _copied(table, key, before=oldest) if oldest > 0 else {}
-    return found | {version: receipt for version, receipt in logged.items() if receipt is not None}
-
-
-def _copied(table: deltalake.DeltaTable, key: str, *, before: int) -> dict[int, Receipt]:
-    """Return the copied receipts of versions before one."""
-    path = receipts_path(_path_of(table))
-    if not deltalake.DeltaTable.is_deltatable(path):
-        return {}
-    rows: Any = deltalake.DeltaTable(path).to_pyarrow_table(filters=[("version", "<", before)])
-    table_id = table.metadata().configuration.get(TABLE_ID)
-    by_version: dict[int, list[dict[str, Any]]] = {}
-    for row in rows.to_pylist():
-        if row["table_id"] == table_id:
-            micros = {f"{end}_micros": _as_number(row[f"{end}_event_time"]) for end in ("first", "last")}
-            by_version.setdefault(row["version"], []).append({**row, **micros})
-    return {version: receipt_of(key, group) for version, group in by_version.items()}
-
-
-def opened(path: str) -> deltalake.DeltaTable:
+def opened(spark: SparkSession, path: str) -> deltalake.DeltaTable:
     """Open the newest version of a table.
+
+    Args:
+        spark: Asked only for the settings of its storage.
 
     Raises:
         UnreadableSourceError: There is none, or delta-rs cannot read it.
     """
     with translated(path):
-        return deltalake.DeltaTable(path)
+        return delta_table(spark, path)
 
 
 def _path_of(table: deltalake.DeltaTable) -> str:

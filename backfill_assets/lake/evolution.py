@@ -70,9 +70,9 @@ def evolve(table: LakeTable) -> Evolved:
         changes = compare_columns(table.spec, [], have)
         if refused := [change for change in changes if change.action is Action.REFUSED]:
             raise _refusal(table.spec, table.path, refused)
-        beside = late.schema()
+        beside = late.columns()
         if beside is not None:
-            lacking = [name for name in table.spec.columns if name not in beside.fieldNames()]
+            lacking = [name for name in table.spec.columns if name not in beside]
             _alter(table, late.path, lacking, [])
         added = [name for name in table.spec.columns if name not in have]
         relaxed = [name for name, kept in have.items() if not kept.nullable and name not in table.spec.required_columns]

@@ -23,19 +23,13 @@ from backfill_assets.errors import (
     UncertainCommitError,
     UnsafeWriteError,
 )
-from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import (
-    LoggedCommit,
-    newest_version,
-    no_table,
-    read_commits,
-)
+from backfill_assets.lake.definition import no_table
 from backfill_assets.lake.overwrite import overwrite, refuse_unsafe_session
-from backfill_assets.lake.properties import read_fence
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.unpublished_rows import rows_by_key
-from backfill_assets.lake.versions_writing import versions_writing
 from backfill_assets.spark.failures import SPARK_FAILURES, jvm_is_gone, translated
+from backfill_assets.table.commit_files import file_options
+from backfill_assets.table.log import LoggedCommit, TableLog
 from backfill_assets.table.transaction import Transactions, WrittenFiles
 
 ChosenFiles = tuple[WrittenFiles, Collection[str]]
@@ -53,6 +47,7 @@ class HistoryWriter:
     spark: SparkSession
     spec: TableSpec
     path: str
+    table_log: TableLog
     log: Callable[[str], None]
     lock_timeout_seconds: float
 
@@ -119,7 +114,11 @@ class HistoryWriter:
     def _saved(self, save: Callable[[], None], partitions: Sequence[Partition], receipt: Receipt) -> LoggedCommit:
         """Save under the table's lock, and find the commit in the log, also where its answer was lost."""
         with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
-            refuse_live(self.spec, partitions, read_fence(self.spark, self.spec, self.path))
+            refuse_live(
+                self.spec,
+                partitions,
+                fence_of({**self.table_log.properties()}, self.spec.key) or first_fence(self.spec),
+            )
             refuse_unsafe_session(self.spark, self.spec.key)
             self._refuse_overtaken(partitions, receipt)
             try:
@@ -142,7 +141,7 @@ class HistoryWriter:
 
     def _refuse_overtaken(self, partitions: Sequence[Partition], receipt: Receipt) -> None:
         """Spare a write that could only be older than what is there already, or that would make the table by itself."""
-        newest = newest_version(self.spark, self.path)
+        newest = self.table_log.version()
         if newest < 0:
             raise no_table(self.spec, self.path)
         if newest < receipt.staged_from_version:
@@ -153,8 +152,7 @@ class HistoryWriter:
                 remedy=TRIED_AGAIN,
             )
         since = range(receipt.staged_from_version + 1, newest + 1)
-        column = self.spec.partition_column
-        overtaken = versions_writing(self.spark, self.path, since, column, partitions, forgotten_too=True)
+        overtaken = self.table_log.versions_writing(since, self.spec.partition_column, partitions)
         if overtaken:
             raise CommitConflictError(
                 f"`{self.spec.key}`: version {overtaken[-1]} wrote partitions of this chunk after it was staged "
@@ -182,9 +180,8 @@ class HistoryWriter:
 
     def _look_for(self, receipt: Receipt) -> LoggedCommit | None:
         """Look for our own commit in the log, newest first."""
-        newest = newest_version(self.spark, self.path)
-        for version in range(newest, receipt.staged_from_version, -1):
-            (commit,) = read_commits(self.spark, self.path, [version], self.spec.partition_column)
+        for version in range(self.table_log.version(), receipt.staged_from_version, -1):
+            (commit,) = self.table_log.commits([version], self.spec.partition_column)
             if commit.receipt is not None and commit.receipt.receipt_id == receipt.receipt_id:
                 return commit
         return None

@@ -7,11 +7,11 @@ from contextlib import ExitStack, contextmanager
 
 from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.errors import NOTHING_WRITTEN, TableLockedError
-from backfill_assets.lake.commit_files import file_options
 from backfill_assets.lake.locks import table_lock
 from backfill_assets.lake.paths import flow_path
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.table.commit_files import file_options
 
 
 def record_reset(table: LakeTable, receipt: Receipt) -> None:

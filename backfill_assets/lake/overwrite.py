@@ -14,8 +14,8 @@ from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.receipts import Receipt
 from backfill_assets.core.state.tallies import checksum_of
 from backfill_assets.errors import NOTHING_WRITTEN, UnsafeWriteError
-from backfill_assets.lake.commit_files import file_options
 from backfill_assets.spark.expressions import checksum_lanes, column, row_hash
+from backfill_assets.table.commit_files import file_options
 
 REQUIRED_SETTINGS = {
     "spark.databricks.delta.replaceWhere.constraintCheck.enabled": (

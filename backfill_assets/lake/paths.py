@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from backfill_assets.core.spec.paths import lies_in, place_of
@@ -31,24 +30,14 @@ def quarantine_path(table_path: str) -> str:
     return _beside(table_path, "_quarantine")
 
 
-def receipts_path(table_path: str) -> str:
-    """Return the path of `<table>_receipts`."""
-    return _beside(table_path, "_receipts")
+def history_path(table_path: str) -> str:
+    """Return the path of `<table>_history`."""
+    return _beside(table_path, "_history")
 
 
 def changes_path(table_path: str) -> str:
     """Return the path of `<table>_changes`."""
     return _beside(table_path, "_changes")
-
-
-def attempts_path(table_path: str) -> str:
-    """Return the path of `<table>_attempts`."""
-    return _beside(table_path, "_attempts")
-
-
-def operations_path(table_path: str) -> str:
-    """Return the path of `<table>_operations`."""
-    return _beside(table_path, "_operations")
 
 
 def flow_path(table_path: str, flow: str) -> str:
@@ -64,12 +53,6 @@ def stream_path(table_path: str) -> str:
 def lock_file(path: Path) -> Path:
     """Return the lock file of whatever lies at a local path."""
     return path.with_name(path.name + ".lock")
-
-
-def commit_file(table_path: str, version: int) -> str:
-    """Return the file of one commit in a table's log, as a reader of files takes it: letters of a pattern escaped."""
-    escaped = re.sub(r"([\[\]{}*?\\])", r"\\\1", table_path)
-    return f"{escaped}/_delta_log/{version:020d}.json"
 
 
 def _beside(table_path: str, suffix: str) -> str:

@@ -10,21 +10,20 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import UnreadableTableError
-from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.tally import rows_by_partition
 from backfill_assets.lake.unreadable import unreadable_partitions
 from backfill_assets.spark.failures import translated
-from backfill_assets.spark.local_disk import seen_as_spark_does
-from backfill_assets.table import log
+from backfill_assets.table.log import TableLog
+from backfill_assets.table.readers import open_table
 
 
 def rows_now(
-    spark: SparkSession, spec: TableSpec, path: str, partitions: Sequence[Partition], *, version: int | None = None
+    spark: SparkSession, spec: TableSpec, log: TableLog, partitions: Sequence[Partition], *, version: int | None = None
 ) -> dict[str, int | None]:
     """Return the rows of partitions in one version of a table, by key; a partition without rows is missing.
 
     The statistics of the version's files count them. Spark counts if they do not: files without statistics, by their
-    footers; files with deletion vectors; a table that delta-rs cannot open, or that lies in another storage.
+    footers; files with deletion vectors; a table that delta-rs cannot open.
 
     Args:
         version: The newest if not given; -1 is the table before it was made.
@@ -34,28 +33,27 @@ def rows_now(
     """
     if not partitions or (version is not None and version < 0):
         return {}
-    folder = seen_as_spark_does(spark, path)
-    told = log.rows_by_partition(folder, spec.partition_column, version=version) if folder else None
+    told = log.rows_by_value(version)
     if told is None:
-        return _counted(spark, spec, path, partitions, version)
+        return _counted(spark, spec, log, partitions, version)
     by_key = {spec.grid.key_of(value): rows for value, rows in told.items()}
     found = {p.key: by_key[p.key] for p in partitions if by_key.get(p.key, 0) != 0}
     unknown = [p for p in partitions if p.key in found and found[p.key] is None]
-    return {key: rows for key, rows in found.items() if rows} | _counted(spark, spec, path, unknown, version)
+    return {key: rows for key, rows in found.items() if rows} | _counted(spark, spec, log, unknown, version)
 
 
 def _counted(
-    spark: SparkSession, spec: TableSpec, path: str, partitions: Sequence[Partition], version: int | None
+    spark: SparkSession, spec: TableSpec, log: TableLog, partitions: Sequence[Partition], version: int | None
 ) -> dict[str, int | None]:
     """Let Spark count the rows; where some partitions cannot be read, of the others."""
-    rows = open_table(spark, path, version) if partitions else None
+    rows = open_table(spark, log.path, version) if partitions else None
     if rows is None:
         return {}
     try:
-        with translated(spec.key, path):
+        with translated(spec.key, log.path):
             return {**rows_by_partition(spec, rows.where(replace_where(spec.partition_column, partitions)))}
     except UnreadableTableError:
-        if not (unreadable := unreadable_partitions(spark, spec, path, partitions, version=version)):
+        if not (unreadable := unreadable_partitions(spark, spec, log, partitions, version=version)):
             raise
     readable = [partition for partition in partitions if partition.key not in unreadable]
-    return {**dict.fromkeys(unreadable), **_counted(spark, spec, path, readable, version)}
+    return {**dict.fromkeys(unreadable), **_counted(spark, spec, log, readable, version)}

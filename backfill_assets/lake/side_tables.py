@@ -7,23 +7,24 @@ their partition's content from the next launch on (`late: fold`), always all of 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from backfill_assets.core import sql
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
-from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import newest_version, open_table
 from backfill_assets.lake.paths import late_path, quarantine_path
 from backfill_assets.lake.tally import rows_by_partition
-from backfill_assets.spark.expressions import collected, column, partition_type
+from backfill_assets.spark.expressions import column, partition_type
+from backfill_assets.table.commit_files import file_options
+from backfill_assets.table.log import TableLog
+from backfill_assets.table.readers import log_of, open_table
 
 _PROPERTIES = {
     "delta.minReaderVersion": "1",
@@ -50,10 +51,14 @@ class LateTable:
     def path(self) -> str:
         return late_path(self.table_path)
 
-    def schema(self) -> StructType | None:
-        """Return the columns that the table has; None if it was not made."""
-        rows = self._rows(None)
-        return None if rows is None else rows.schema
+    @property
+    def log(self) -> TableLog:
+        return log_of(self.spark, self.path)
+
+    def columns(self) -> list[str] | None:
+        """Return the names of the columns that the table has; None if it was not made."""
+        now = self.log.snapshot()
+        return None if now is None else [field["name"] for field in now.schema["fields"]]
 
     def create(self) -> None:
         """Make the table if it is not there; give it the columns that it lacks, as one that an older spec made does."""
@@ -75,20 +80,19 @@ class LateTable:
 
     def late(self, partitions: Sequence[Partition]) -> Late:
         """Return how many rows there are now, by partition, and at which version."""
-        rows = self._rows(None)
-        if rows is None:
-            return NO_LATE
-        version = newest_version(self.spark, self.path)
-        return Late(version, self.counts(partitions, version=version))
+        version = self.log.version()
+        return NO_LATE if version < 0 else Late(version, self.counts(partitions, version=version))
 
     def counts(self, partitions: Sequence[Partition] | None = None, *, version: int | None = None) -> dict[str, int]:
         """Count rows by partition key; of all partitions if none are named."""
-        rows = self._rows(version)
-        if rows is None:
-            return {}
-        if partitions is not None:
-            rows = rows.where(replace_where(self.spec.partition_column, partitions))
-        return rows_by_partition(self.spec, rows)
+        told = self.log.rows_by_value(version)
+        if told is None or None in told.values():
+            rows = self._rows(version)
+            found = {} if rows is None else rows_by_partition(self.spec, rows)
+        else:
+            found = {self.spec.grid.key_of(value): rows for value, rows in told.items() if rows}
+        wanted = found.keys() if partitions is None else {partition.key for partition in partitions}
+        return {key: rows for key, rows in found.items() if key in wanted}
 
     def rows_of(self, partitions: Sequence[Partition], *, version: int | None = None) -> DataFrame | None:
         """Return the rows of some partitions, without how they arrived; None if there is no such table.
@@ -133,12 +137,9 @@ class QuarantineTable:
 
     def reasons(self) -> dict[str, int]:
         """Return how many rows there are for each reason, the most frequent first: a few for each column."""
-        rows = self.rows()
-        if rows is None:
-            return {}
-        by_kind = rows.groupBy(kind_of_reason().alias("reason"))
-        counted = by_kind.agg(F.count(F.lit(1)).alias("n")).orderBy(F.desc("n"), "reason")
-        return {row["reason"]: int(row["n"]) for row in collected(counted)}
+        rows = log_of(self.spark, self.path).rows(["reason"]) or []
+        counted = Counter(row["reason"].partition(":")[0] for row in rows)
+        return dict(sorted(counted.items(), key=lambda item: (-item[1], item[0])))
 
 
 def kind_of_reason() -> Column:

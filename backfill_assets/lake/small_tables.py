@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from backfill_assets.lake.commit_files import file_options
+from backfill_assets.table.commit_files import file_options
 
 SMALL_TABLE = {
     "delta.minReaderVersion": "1",

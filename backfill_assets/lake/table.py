@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -19,33 +20,32 @@ from backfill_assets.core.history.ports import Commit, Difference, Scan
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
-from backfill_assets.core.state.fence import Fence
+from backfill_assets.core.state.fence import Fence, fence_of, first_fence
 from backfill_assets.core.state.measures import Measures
 from backfill_assets.core.state.receipts import PublishedPartition, Receipt
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
 from backfill_assets.errors import EngineFailedError, EngineRefusedError, StorageError, UnreadableTableError
-from backfill_assets.lake import comparison, definition, delta_log, earlier, guarded_rows, other_writers, staged_chunk
+from backfill_assets.lake import comparison, definition, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
-from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import newest_version, no_table, open_table, read_commits, receipts_after
+from backfill_assets.lake.history_table import HistoryTable
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
 from backfill_assets.lake.measures import measures_of
-from backfill_assets.lake.properties import read_detail, read_fence
-from backfill_assets.lake.receipts_table import ReceiptsTable
 from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.rows_now import rows_now
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
-from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
+from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_value, tally_rows
 from backfill_assets.lake.unpublished_rows import FilesOfRows, Keeping, Writing
 from backfill_assets.lake.unreadable import lost_of_commit, unreadable_partitions
-from backfill_assets.lake.versions_writing import versions_writing
 from backfill_assets.spark.caching import is_of_a_server
 from backfill_assets.spark.failures import translated
 from backfill_assets.spark.time_zones import refuse_other_clocks
+from backfill_assets.table.commit_files import file_options
+from backfill_assets.table.log import TableLog
+from backfill_assets.table.readers import log_of, open_table
 from backfill_assets.table.transaction import Transactions, reason_against
 
 
@@ -67,13 +67,23 @@ class LakeTable:
     log: Callable[[str], None] = field(default=lambda _: None)
     lock_timeout_seconds: float = LOCK_TIMEOUT_SECONDS
     by_public_api: bool = False
+    table_log: TableLog = field(init=False, repr=False, compare=False)
+    """Its log: what is known of it without reading rows."""
     _said: set[str] = field(default_factory=set[str], init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        self.table_log = log_of(self.spark, self.path, self._say_once)
+
+    def _say_once(self, sentence: str) -> None:
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self.log(sentence)
 
     # -- made, and held against its spec -------------------------------------------------------------------------------
 
     def exists(self) -> bool:
         """Say whether the table was made."""
-        return self.schema() is not None
+        return self.table_log.exists()
 
     def create(self) -> None:
         """Make the table if it is not there; hold it against the spec if it is.
@@ -91,14 +101,16 @@ class LakeTable:
         refuse_other_clocks(self.spark, self.spec, definition.utc_now())
         if self.spec.live:
             refuse_racing_writers(self.spec.key, self.path, lambda name: self.spark.conf.get(name, None))
-        if self.schema() is None:
+        if (found := self.table_log.snapshot()) is None:
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
                 self.spark.sql(definition.create_statement(self.spec, self.path))
-        found = self.schema() or StructType()  # another one, if somebody was first
-        properties = definition.refuse_another(self.spec, self.path, found, read_detail(self.spark, self.path))
+            found = self.table_log.snapshot()  # another one, if somebody was first
+        if found is None:
+            raise definition.no_table(self.spec, self.path)
+        properties = definition.refuse_another(self.spec, self.path, found)
         if adopt(self.spec, properties, self.read):
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):
-                now = read_detail(self.spark, self.path).properties
+                now = self.table_log.properties()
                 if lacking := adopt(self.spec, now, self.read):
                     if not facts_of(self.spec).keys() & now.keys():
                         self.log(
@@ -109,17 +121,17 @@ class LakeTable:
 
     def refuse_another_schema(self) -> None:
         """Hold the table against its spec, and raise as `create` does; a table that was not made is not made by it."""
-        if (found := self.schema()) is not None:
-            definition.refuse_another(self.spec, self.path, found, read_detail(self.spark, self.path))
+        if (found := self.table_log.snapshot()) is not None:
+            definition.refuse_another(self.spec, self.path, found)
 
     def refuse_other_facts(self) -> None:
         """Hold what the table is against its spec, whatever its columns are, as `refuse_another_schema` does too."""
-        if self.exists():
-            refuse_other_facts(self.spec, read_detail(self.spark, self.path).properties, self.path)
+        if (found := self.table_log.snapshot()) is not None:
+            refuse_other_facts(self.spec, found.properties, self.path)
 
     def schema(self) -> StructType | None:
         """Return the columns that the table has; None if it was not made."""
-        return None if (rows := open_table(self.spark, self.path)) is None else rows.schema
+        return None if (found := self.table_log.snapshot()) is None else definition.schema_of(found)
 
     def schema_problems(self) -> list[str]:
         """Return in words how the table's columns differ from the spec's; nothing of a table that was not made."""
@@ -134,31 +146,33 @@ class LakeTable:
 
     def version(self) -> int:
         """Return the newest version; -1 if the table was not made."""
-        return newest_version(self.spark, self.path)
+        return self.table_log.version()
 
     def fence(self) -> Fence | None:
         """Return where history ends and the live stream begins; None for a table without a stream.
 
         Where none is stored yet it is the one that the next launch, or the live writer, will store.
         """
-        return read_fence(self.spark, self.spec, self.path) if self.spec.live else None
+        if not self.spec.live:
+            return None
+        return fence_of({**self.table_log.properties()}, self.spec.key) or first_fence(self.spec)
 
     def landed_until(self) -> datetime | None:
         """Return when the newest file landed that the live stream has written; None where it has written nothing."""
-        return delta_log.landed_until(self.spark, self.path)
+        return self.table_log.landed_until()
 
     def published(self, *, until: int | None = None) -> dict[str, PublishedPartition]:
         """Return the newest receipt of each partition, as of a version or the newest."""
-        return self.receipts.newest(until=until)
+        return self.history.newest(until=until)
 
     def receipts_after(self, version: int) -> dict[int, Receipt]:
         """Return the receipts of the versions after one, by version; with -1 also those that the log has forgotten."""
-        return self.receipts.all() if version < 0 else receipts_after(self.spark, self.path, version)
+        return self.history.receipts() if version < 0 else self.table_log.receipts(version)
 
     @property
-    def receipts(self) -> ReceiptsTable:
-        """The copy of the receipts that people can query."""
-        return ReceiptsTable(self.spark, self.spec.key, self.path)
+    def history(self) -> HistoryTable:
+        """What was done to the table, which people can query."""
+        return HistoryTable(self.spark, self.spec.key, self.table_log)
 
     @property
     def late_table(self) -> LateTable:
@@ -169,12 +183,9 @@ class LakeTable:
         """Return the late rows that belong to these partitions' content, as they are now."""
         return self.late_table.late(partitions) if self.spec.live and self.spec.live.late == "fold" else NO_LATE
 
-    def versions_writing(
-        self, after: int, before: int, partitions: Sequence[Partition], *, forgotten_too: bool = False
-    ) -> list[int]:
-        """Return the versions strictly between two that wrote any of these partitions, or may have, if asked."""
-        about = self.spark, self.path, range(after + 1, before), self.spec.partition_column, partitions
-        return versions_writing(*about, forgotten_too=forgotten_too)
+    def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
+        """Return the versions strictly between two that wrote any of these partitions, or may have."""
+        return self.table_log.versions_writing(range(after + 1, before), self.spec.partition_column, partitions)
 
     def left_alone(self, since: Mapping[Partition, int], *, until: int) -> list[Partition]:
         """Return the partitions that have the same files, of the same columns, at two versions, as the log says.
@@ -184,14 +195,15 @@ class LakeTable:
             until: The later version, for all of them.
         """
         versions = range(min(since.values(), default=until) + 1, until + 1)
-        commits = read_commits(self.spark, self.path, versions, self.spec.partition_column)
+        commits = self.table_log.commits(versions, self.spec.partition_column)
         return [p for p, at in since.items() if all(c.left_alone(p) for c in commits if c.version > at)]
 
     def written_by_others(
         self, published: Mapping[str, PublishedPartition], *, version: int | None = None
     ) -> dict[str, int]:
         """Return the newest version by which somebody else wrote each partition after its receipt, by key."""
-        return other_writers.written_by_others(self.spark, self.spec, self.path, published, version=version)
+        now = partial(self.rows_now, version=version)
+        return other_writers.written_by_others(self.spec, self.table_log, published, now)
 
     # -- its rows ------------------------------------------------------------------------------------------------------
 
@@ -211,24 +223,22 @@ class LakeTable:
         """
         rows = self._made_rows(None)
         if rows is None:
-            raise no_table(self.spec, self.path)
+            raise definition.no_table(self.spec, self.path)
         return rows.limit(0)
 
     def rows_now(self, partitions: Sequence[Partition], *, version: int | None = None) -> dict[str, int | None]:
         """Return the rows of the table by partition key, whoever wrote them; None if nobody can count them."""
         with self.failures():
-            return rows_now(self.spark, self.spec, self.path, partitions, version=version)
+            return rows_now(self.spark, self.spec, self.table_log, partitions, version=version)
 
-    def rows_outside_grid(self, *, by_log: bool = False) -> dict[str, int]:
-        """Count rows in values of the partition column that are no partition, by value.
-
-        Args:
-            by_log: Whether no rows are read if the log says that there are none.
-        """
-        rows = self._made_rows(None)
-        if rows is None or (by_log and not other_writers.may_lie_outside_grid(self.spark, self.spec, self.path)):
-            return {}
-        return other_writers.rows_outside_grid(self.spec, rows, datetime.now(UTC))
+    def rows_outside_grid(self) -> dict[str, int]:
+        """Count rows in values of the partition column that are no partition, by value."""
+        told = self.table_log.rows_by_value()
+        counts = {value: rows for value, rows in (told or {}).items() if rows is not None}
+        if (told is None or len(counts) < len(told)) and (rows := self._made_rows(None)) is not None:
+            with self.failures():
+                counts = rows_by_value(self.spec, rows)
+        return other_writers.rows_outside_grid(self.spec, counts, datetime.now(UTC))
 
     def tally(
         self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN
@@ -271,11 +281,14 @@ class LakeTable:
     ) -> dict[str, str]:
         """Return which of some partitions cannot be read, by key, each with why; without a read those of lost files."""
         with self.failures():
-            return unreadable_partitions(self.spark, self.spec, self.path, partitions, version=version, reads=reads)
+            return unreadable_partitions(
+                self.spark, self.spec, self.table_log, partitions, version=version, reads=reads
+            )
 
     def lost_files(self, version: int) -> list[str]:
         """Return the files that one commit added and that are not there."""
-        return lost_of_commit(self.spark, self.path, version)
+        (commit,) = self.table_log.commits([version], self.spec.partition_column)
+        return lost_of_commit(self.spark, self.table_log, commit)
 
     def _made_rows(self, version: int | None) -> DataFrame | None:
         """Return the table's rows; None if it was not made, or for the version before it was.
@@ -400,11 +413,11 @@ class LakeTable:
         if self.by_public_api or is_of_a_server(self.spark):
             return None
         if why := reason_against(self.spark, self.path, file_options(self.spark, self.path)):
-            if why not in self._said:
-                self._said.add(why)
-                self.log(f"`{self.spec.key}` is written by Delta's public API, because {why}.")
+            self._say_once(f"`{self.spec.key}` is written by Delta's public API, because {why}.")
             return None
         return Transactions(self.spark, self.path, self.spec.key, file_options(self.spark, self.path))
 
     def _writer(self) -> HistoryWriter:
-        return HistoryWriter(self.spark, self.spec, self.path, self.log, self.lock_timeout_seconds)
+        return HistoryWriter(
+            self.spark, self.spec, self.path, self.table_log, self.log, lock_timeout_seconds=self.lock_timeout_seconds
+        )

@@ -160,5 +160,10 @@ def contents(spec: TableSpec, rows: DataFrame) -> dict[str, tuple[int, int]]:
 
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
     """Count rows by partition key."""
+    return {spec.grid.key_of(value): count for value, count in rows_by_value(spec, rows).items()}
+
+
+def rows_by_value(spec: TableSpec, rows: DataFrame) -> dict[str, int]:
+    """Count rows by value of the partition column, as text."""
     found = collected(by_partition(spec, rows, F.count(F.lit(1)).alias("n")))
-    return {spec.grid.key_of(row["value"]): int(row["n"]) for row in found}
+    return {"NULL" if row["value"] is None else str(row["value"]): int(row["n"]) for row in found}

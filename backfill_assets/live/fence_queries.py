@@ -33,7 +33,6 @@ from backfill_assets.core.state.fence import is_history
 from backfill_assets.core.state.partition_status import Known, State, outside_in_words
 from backfill_assets.core.state.receipts import PublishedPartition
 from backfill_assets.core.state.tallies import EMPTY, Tally
-from backfill_assets.lake.other_writers import written_by_others
 from backfill_assets.lake.side_tables import kind_of_reason
 from backfill_assets.lake.tally import tally_rows
 from backfill_assets.live.changed_files import changed_since_listed, one_spelling
@@ -250,7 +249,7 @@ def _written_by_both(seen: _Seen) -> dict[str, str]:
     partitions = seen.spec.grid.from_start(seen.published)
     table = seen.table.table
     rows_now = table.rows_now(partitions, version=seen.version)
-    since = written_by_others(table.spark, seen.spec, table.path, seen.published, version=seen.version)
+    since = table.written_by_others(seen.published, version=seen.version)
     known = Known(published=seen.published, fence=seen.status.fence, rows_now=rows_now, written_since=since)
     found = partition_status.status_of(partitions, known)
     wrong = {s.partition.key: "live, and written by history too" for s in found if s.state is State.LIVE}

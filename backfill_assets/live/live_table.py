@@ -18,10 +18,7 @@ from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.fence import Fence, is_history
 from backfill_assets.core.state.partition_status import partitions_with_foreign_rows
 from backfill_assets.errors import UndoError
-from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import live_receipts
 from backfill_assets.lake.earlier import readable
-from backfill_assets.lake.other_writers import written_by_others
 from backfill_assets.lake.overwrite import refuse_unsafe_session
 from backfill_assets.lake.properties import write_fence
 from backfill_assets.lake.saving import saving
@@ -30,6 +27,7 @@ from backfill_assets.lake.table import LakeTable
 from backfill_assets.spark.caching import persist
 from backfill_assets.spark.expressions import column
 from backfill_assets.spark.storage import literal_path
+from backfill_assets.table.commit_files import file_options
 
 RECENT_COMMITS = 50
 """Commits that are looked through for a receipt before the whole log is."""
@@ -84,7 +82,7 @@ class LiveTable:
 
     def receipts(self, *, newest: int | None = None) -> Iterator[tuple[datetime, LiveReceipt]]:
         """Return the receipts of the live side, the newest first, each with when it was committed."""
-        yield from live_receipts(self.table.spark, self.table.path, newest=newest)
+        yield from self.table.table_log.live_receipts(newest=newest)
 
     def used_up_to(self, name: str) -> int:
         """Return the largest number of a batch that a transaction id has used up, as the log's checkpoints tell it.
@@ -146,7 +144,7 @@ class LiveTable:
         at = table.version()  # what is launched meanwhile is nobody's to carry
         of_all = table.published(until=at)
         published = {p.key: of_all[p.key] for p in history if p.key in of_all}
-        since = written_by_others(table.spark, spec, table.path, published, version=at)
+        since = table.written_by_others(published, version=at)
         sealed = partitions_with_foreign_rows(history, table.rows_now(history, version=at), published, since)
         if not sealed:
             return 0

@@ -28,7 +28,6 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError, written_out
 from backfill_assets.lake.locks import stream_lock, table_lock
-from backfill_assets.lake.operations_table import OperationsTable
 from backfill_assets.live.changed_files import gone_before_read
 from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
 from backfill_assets.live.landing import EventBatch, landing_stream
@@ -250,7 +249,7 @@ class LiveWriter:
     def _copy_log(self) -> None:
         """Keep what the table's log tells, before Delta cleans it, if that was not done for a day."""
         self._copied_at, table = self.effects.now(), self.table.table
-        OperationsTable(table.spark, self._spec.key, table.path).fill_if_due(self._copied_at, self.effects.log)
+        table.history.fill_if_due(self._copied_at, self.effects.log)
 
     def _report(self, report: BatchReport) -> None:
         """Tell of a batch; whoever cannot be told does not stop the stream."""

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
 
 
-NOT_FILLED = "The copy of the receipts could not be filled; the next launch does it."
+NOT_FILLED = "The history of the table could not be filled; the next launch does it."
 
 
 def fill_copy(delta: LakeTable, warn: Callable[[str], None]) -> None:
-    """Fill the copy of a table's receipts; if that cannot be done now, whatever was done is done without it."""
+    """Fill the history of a table; if that cannot be done now, whatever was done is done without it."""
     from backfill_assets.spark.failures import SPARK_FAILURES, first_words
 
     try:
-        delta.receipts.fill()
+        delta.history.fill()
     except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
         warn(f"{NOT_FILLED} {first_words(error)}")
 
@@ -42,28 +42,18 @@ def newest_refusals(
 
     Nothing is read if all of them are published and none differs from its source.
     """
-    from backfill_assets.lake.attempts_table import AttemptsTable
-
     if not differing and all(partition.key in published for partition in partitions):
         return {}
-    attempts = AttemptsTable(delta.spark, delta.spec.key, delta.path).all()
-    return refusals(attempts, published)
+    return refusals(delta.history.attempts(), published)
 
 
-def note_attempts(delta: LakeTable, request: Launch, report: LaunchReport, error: BaseException | None) -> None:
-    """Note which partitions were refused, and that the launch stopped or failed, if it did.
+def attempts_of(request: Launch, report: LaunchReport, error: BaseException | None, version: int) -> Iterator[Attempt]:
+    """Yield which partitions were refused, and that the launch stopped or failed, if it did.
 
     Args:
         error: What ended the launch, if anything did.
+        version: Newest version of the table.
     """
-    from backfill_assets.lake.attempts_table import AttemptsTable
-
-    table = AttemptsTable(delta.spark, delta.spec.key, delta.path)
-    for attempt in _attempts_of(request, report, error, delta.version()):
-        table.add(attempt)
-
-
-def _attempts_of(request: Launch, report: LaunchReport, error: BaseException | None, version: int) -> Iterator[Attempt]:
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def attempt(outcome: Outcome, why: str = "", partitions: dict[str, str] | None = None) -> Attempt:

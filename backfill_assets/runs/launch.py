@@ -24,7 +24,7 @@ from backfill_assets.core.state.receipts import newest_by_partition
 from backfill_assets.core.words import count_in_words, range_in_words
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed, recording, unrecorded
-from backfill_assets.runs.attempts import NOT_FILLED, note_attempts
+from backfill_assets.runs.attempts import NOT_FILLED, attempts_of
 from backfill_assets.runs.check_history import failed_comparisons
 from backfill_assets.runs.evaluations import OUTSIDE, newest_ids
 from backfill_assets.runs.launch_config import LaunchConfig, Only
@@ -119,7 +119,6 @@ def launch(
         dagster.Failure: A partition was refused, or skipped, or newer code has published one since.
     """
     from backfill_assets.lake.current_table import refuse_retired
-    from backfill_assets.lake.local_log import is_whole
     from backfill_assets.spark.failures import looked_at
 
     context, table, spec = run.context, run.table, run.spec
@@ -132,13 +131,13 @@ def launch(
     run.lakehouse.seen(context.run.run_id, spec.key).is_launched = True
     refuse_retired(run.lakehouse.current_table(), spec.key)
     delta = run.lake_table()
-    recent = looked_at(spec.key, lambda: delta.receipts.in_log(newest=unrecorded.RECENT_COMMITS), run.log)
+    recent = looked_at(spec.key, lambda: delta.history.in_log(newest=unrecorded.RECENT_COMMITS), run.log)
     unrecorded.record_unrecorded(context, table, delta, recent)
     before = newest_ids(context.instance, table.asset_key)
     if request.only == "missing" or request.is_reexecution:
         request = replace(request, differing=frozenset(failed_comparisons(context.instance, table)))
     published = newest_by_partition(recent)
-    if any(p.key not in published for p in wanted) and not is_whole(delta.spark, delta.path, unrecorded.RECENT_COMMITS):
+    if any(p.key not in published for p in wanted) and not delta.table_log.is_whole(unrecorded.RECENT_COMMITS):
         # a stream has come in between, or Delta has cleaned its log
         published = looked_at(spec.key, delta.published, run.log)
     request = replace(request, published=published)
@@ -160,7 +159,7 @@ def launch(
                 pacing.wait(outcome)
             _take(outcome, report, run, delta)
             tag_with_progress(context.instance, context.run.run_id, spec.key, report)
-    rows_outside = looked_at(spec.key, lambda: delta.rows_outside_grid(by_log=True), run.log)
+    rows_outside = looked_at(spec.key, delta.rows_outside_grid, run.log)
     if outside := outside_in_words(spec.key, rows_outside):
         context.log.warning(outside)
     if report.published:
@@ -252,7 +251,7 @@ def _stoppable(context: dg.AssetExecutionContext, table: Table, delta: LakeTable
         yield
     except dg.DagsterExecutionInterruptedError as error:
         with capture_interrupts():
-            receipts = delta.receipts.in_log(newest=unrecorded.RECENT_COMMITS)
+            receipts = delta.history.in_log(newest=unrecorded.RECENT_COMMITS)
             recorded = unrecorded.record_unrecorded(context, table, delta, receipts, of_this_run=True)
         in_flight = "the one in flight is not in the table"
         if recorded:
@@ -288,16 +287,14 @@ def _judge(
 def _noted(
     context: dg.AssetExecutionContext, delta: LakeTable, request: Launch, report: LaunchReport
 ) -> Iterator[None]:
-    """When a launch ends, however it ends, say why partitions were refused, note them, and fill the copy of receipts.
+    """When a launch ends, however it ends, say why partitions were refused, note them, and fill the history.
 
     If that cannot be done now, because Spark is gone too, the launch is what it was without it, and the next one fills
-    the copy.
+    the history.
     """
-    from backfill_assets.lake.operations_table import OperationsTable
     from backfill_assets.spark.failures import SPARK_FAILURES, first_words
 
-    operations = OperationsTable(delta.spark, delta.spec.key, delta.path)
-    operations.fill_if_due(datetime.now(UTC), context.log.warning)  # before the log is cleaned by what comes now
+    delta.history.fill_if_due(datetime.now(UTC), context.log.warning)  # before the log is cleaned by what comes now
     ended_by: BaseException | None = None
     try:
         yield
@@ -307,17 +304,12 @@ def _noted(
     finally:
         for cause in causes_of_refusal(report.refused):
             context.log.error(f"Refused {cause}")
-        steps = dict[str, Callable[[], object]]()
-        if report.refused or ended_by:
-            unnoted = "What was not published could not be noted beside the table; Dagster's events tell of it."
-            steps[unnoted] = lambda: note_attempts(delta, request, report, ended_by)
-        # what Dagster's database did not take is looked for in the log, of whatever the copy lacks
-        steps |= {} if ended_by and recording.error_of_history(ended_by) else {NOT_FILLED: delta.receipts.fill}
-        for otherwise, step in steps.items():
-            try:
-                if delta.version() >= 0:  # a launch that had nothing to publish makes no table
-                    step()
-            except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
-                context.log.warning(f"{otherwise} {first_words(error)}")
+        # what Dagster's database did not take is looked for in the log, of whatever the history lacks
+        told = not (ended_by and recording.error_of_history(ended_by))
+        try:
+            if (version := delta.version()) >= 0:  # a launch that had nothing to publish makes no table
+                delta.history.fill([*attempts_of(request, report, ended_by, version)], commits=told)
+        except (*SPARK_FAILURES, BackfillAssetsError, OSError) as error:
+            context.log.warning(f"{NOT_FILLED} {first_words(error)}")
         if ended_by and not recording.error_of_history(ended_by):  # the run may go on with another table
             tag_with_progress(context.instance, context.run.run_id, delta.spec.key, report)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, overload
@@ -17,17 +17,20 @@ from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.paths import shared_folders
 from backfill_assets.core.spec.sources import kind_of
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.spec.versions import name_of
 from backfill_assets.errors import NOTHING_WRITTEN, ConfigurationError, SameTableError
 from backfill_assets.runs.seen import Seen
+from backfill_assets.runs.waiting import say_what_takes_long
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from backfill_assets.core.history.ports import Source
     from backfill_assets.core.spec.changes import ChangeFeed
+    from backfill_assets.core.state.version_steps import VersionStep
     from backfill_assets.lake.current_table import CurrentTable
+    from backfill_assets.lake.history_table import HistoryTable
     from backfill_assets.lake.table import LakeTable
-    from backfill_assets.lake.version_steps_table import VersionStepsTable
     from backfill_assets.live.changes.moments import FollowedDatabase
     from backfill_assets.live.live_table import LiveTable
     from backfill_assets.live.writer import LiveWriter
@@ -48,6 +51,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     """Name of the project, for a Dagster that several projects share; empty if it has one."""
 
     _spark: SparkSession | None = PrivateAttr(default=None)
+    _later: SparkSession | None = PrivateAttr(default=None)
     _seen: dict[tuple[str, str], Seen] = PrivateAttr(default_factory=dict[tuple[str, str], Seen])
 
     def own_name(self, name: str) -> str:
@@ -62,8 +66,23 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         return root.rstrip("/") if is_uri(root) else os.path.abspath(_one_slash(root))  # noqa: PTH100 (a str, and no links resolved)
 
     @property
+    def session(self) -> SparkSession:
+        """The session, which a process that has no Spark yet starts when something is first asked of it."""
+        if self._spark is None and self._later is None:
+            from backfill_assets.spark.later import later
+            from backfill_assets.spark.settings import settings_from_environment
+
+            settings = settings_from_environment(os.environ)
+            if settings.remote:
+                return self.spark
+            self._later = later(lambda: self.spark, settings.extra)
+        found = self._spark or self._later
+        assert found is not None  # noqa: S101 (for the type checker)
+        return found
+
+    @property
     def spark(self) -> SparkSession:
-        """The session; it starts at the first call.
+        """The session, started.
 
         Raises:
             SparkUnavailableError: Java, a jar, or the Connect server is missing.
@@ -74,6 +93,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
             from backfill_assets.spark.settings import settings_from_environment
 
             settings = settings_from_environment(os.environ)
+            say_what_takes_long("Starting Spark, to read rows: usually 5 to 20 s.")
             if settings.remote:
                 self._spark = connect(settings)
             else:
@@ -100,19 +120,38 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         """Return a table of this lakehouse."""
         from backfill_assets.lake.table import LakeTable
 
-        return LakeTable(self.spark, spec, self.table_path(spec.key), log)
+        return LakeTable(self.session, spec, self.table_path(spec.key), log)
 
     def current_table(self) -> CurrentTable:
         """Return which version of each table readers are given."""
         from backfill_assets.lake.current_table import CurrentTable
 
-        return CurrentTable(self.spark, self.root_uri)
+        return CurrentTable(self.session, self.root_uri)
 
-    def version_steps(self) -> VersionStepsTable:
-        """Return what was done to the versions of the tables."""
-        from backfill_assets.lake.version_steps_table import VersionStepsTable
+    def version_steps(self, key: str) -> list[VersionStep]:
+        """Return what was done to the versions of a table, the oldest first.
 
-        return VersionStepsTable(self.spark, self.root_uri)
+        Raises:
+            ReceiptError: That cannot be read.
+        """
+        return self._history_of(key).steps()
+
+    def add_version_steps(self, steps: Sequence[VersionStep]) -> None:
+        """Note what was done to versions, in one commit for each table.
+
+        Raises:
+            TableLockedError, CommitConflictError: Another writer is there.
+        """
+        names = {step.key: name_of(step.key) for step in steps}
+        for name in dict.fromkeys(names.values()):
+            self._history_of(name).add_steps([step for step in steps if names[step.key] == name])
+
+    def _history_of(self, key: str) -> HistoryTable:
+        """Return the history that all versions of a table share."""
+        from backfill_assets.lake.history_table import HistoryTable
+        from backfill_assets.table.readers import log_of
+
+        return HistoryTable(self.session, name_of(key), log_of(self.session, self.table_path(name_of(key))))
 
     @overload
     def read(self, names: str) -> DataFrame: ...
@@ -202,7 +241,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
         self._refuse_shared_folders(spec, tables)
         inputs = [self.table(tables[needed.table], log) for needed in spec.inputs]
-        context = SourceContext(spec, self.spark, self.landing_path, inputs, transform, log=log)
+        context = SourceContext(spec, self.session, self.landing_path, inputs, transform, log=log)
         source = kind_of(spec.source).builder()(spec.source, context)
         ask_checkpoint(source, self.checkpoint_path)
         return self.changed_source(spec, spec.changes, source, log) if spec.changes else source
@@ -221,7 +260,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         from backfill_assets.sources.database.source import DatabaseSource
 
         assert isinstance(database, DatabaseSource), "a spec's `changes` go with `kind: jdbc` alone"  # noqa: S101 (a spec is checked)
-        table = ChangesTable(self.spark, spec, self.table_path(spec.key))
+        table = ChangesTable(self.session, spec, self.table_path(spec.key))
         reader = FeedReader(table, database, self.capture_folder(feed.capture))
         return FollowedDatabase(spec, feed, database, reader, self.table(spec, log), log=log)
 

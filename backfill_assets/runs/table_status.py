@@ -136,7 +136,7 @@ def _look_at_table(
     if not complete and not published:
         _refuse_another_root(instance, table, delta)
     lost = lost_at_source(table.spec.grid.from_start(published), bounds)
-    outside = delta.rows_outside_grid(by_log=True)
+    outside = delta.rows_outside_grid()
     return TableStatus(tuple(status_of(complete, known)), tuple(lost), surveys, failing, published, outside)
 
 
@@ -174,5 +174,5 @@ def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) 
         unreadable=delta.unreadable(partitions, reads=False),
     )
     history = tuple(status for status in status_of(partitions, known) if status.state is not State.LIVE)
-    outside = delta.rows_outside_grid(by_log=True)
+    outside = delta.rows_outside_grid()
     return TableStatus(history, failing=failing, published=published, outside=outside)

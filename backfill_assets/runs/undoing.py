@@ -185,14 +185,14 @@ def _refuse_undefined(
     Args:
         runs: Of the launch, if it is a backfill.
     """
-    from backfill_assets.lake.delta_log import open_table
+    from backfill_assets.table.readers import log_of
 
     named = [dg.RunsFilter(run_ids=[launch]), dg.RunsFilter(tags={PLAN: launch})]
     all_runs = [*runs, *(run for of in named for run in instance.get_runs(of))]
     wrote = {key for run in all_runs for key in _assets_of(instance, run)}
     others = wrote - {table.asset_key for table in tables.values()}
     for key in sorted("/".join(other.path) for other in others):
-        if open_table(lakehouse.spark, lakehouse.table_path(key)) is not None:
+        if log_of(lakehouse.session, lakehouse.table_path(key)).exists():
             raise _left_behind(launch, key, "has no definition in this project any more")
 
 

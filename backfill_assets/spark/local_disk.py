@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.core.spec.fields import is_uri
 from backfill_assets.spark.caching import is_of_a_server
+from backfill_assets.spark.later import setting
 
 HADOOP_FILES = {"HADOOP_CONF_DIR", "YARN_CONF_DIR", "SPARK_CONF_DIR", "SPARK_HOME"}
 """Where files may lie that say what a plain path means."""
@@ -36,7 +37,7 @@ def seen_as_spark_does(spark: SparkSession, uri: str) -> Path | None:
     folder = local_path(uri)
     is_plain = folder is not None and not is_uri(uri)
     may_be_elsewhere = is_plain and (
-        HADOOP_FILES & os.environ.keys() or spark.conf.get("spark.hadoop.fs.defaultFS", None) is not None
+        HADOOP_FILES & os.environ.keys() or setting(spark, "spark.hadoop.fs.defaultFS") is not None
     )
     return None if may_be_elsewhere or _is_elsewhere(spark) else folder
 
@@ -53,4 +54,4 @@ def this_machine() -> str:
 
 def _is_elsewhere(spark: SparkSession) -> bool:
     """Say whether Spark may see other files than this process."""
-    return is_of_a_server(spark) and (spark.conf.get(MACHINE, None) or "unknown") != this_machine()
+    return is_of_a_server(spark) and (setting(spark, MACHINE) or "unknown") != this_machine()

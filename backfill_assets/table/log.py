@@ -1,45 +1,285 @@
-"""What the log of a Delta table says, read by delta-rs: in milliseconds, and without a JVM."""
+"""What the log of one Delta table says: its versions, its receipts, who wrote what, and what the table is now.
+
+Every question is answered from the log as it is at that moment; nothing is kept on disk. Who reads it, delta-rs or
+Spark, is decided in `readers.py`.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
 
-import deltalake
-from deltalake.exceptions import DeltaError
+from backfill_assets.core.calendar.partitions import Partition
+from backfill_assets.core.history.operations import LoggedOperation
+from backfill_assets.core.live.receipts import LiveReceipt, live_receipt_from_json
+from backfill_assets.core.state.receipts import Receipt, receipt_from_json
+from backfill_assets.errors import ReceiptError
 
 
-def rows_by_partition(
-    folder: Path, partition_column: str, *, version: int | None = None
-) -> dict[str, int | None] | None:
-    """Return how many rows a table has in each value of its partition column, whoever wrote them.
-
-    The rows are those that the files' statistics count (`numRecords`).
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What a table is at one version.
 
     Args:
-        folder: Of the table.
-        version: The newest if not given.
-
-    Returns:
-        None for a value where a file has no statistics, and for every value of a table with deletion vectors, whose
-        rows delta-rs does not tell. Only None if delta-rs cannot open the table, for example because its columns are
-        mapped.
+        schema: Delta's schema, as JSON has it: `{"type": "struct", "fields": [...]}`.
+        files: Returns every data file, with the value of the partition column and its rows, which are None where the
+            log does not tell them.
+        tells_rows: Whether the rows of files are known at all: whoever reads the log may not see them.
     """
-    try:
-        table = deltalake.DeltaTable(str(folder), version=version)
-        has_deletion_vectors = "deletionVectors" in (table.protocol().reader_features or ())
-        files = table.get_add_actions(flatten=True)
-        values: Any = files.column(f"partition.{partition_column}").to_pylist()
-        counts: Any = files.column("num_records").to_pylist()
-    except (DeltaError, OSError, ValueError, KeyError):  # another reader has to look
-        return None
-    found: dict[str, int | None] = {}
-    for value, count in zip(values, counts, strict=True):
-        so_far = found.get(str(value), 0)
-        found[str(value)] = None if so_far is None or count is None or has_deletion_vectors else so_far + count
-    return found
+
+    version: int
+    schema: Mapping[str, Any]
+    partition_columns: Sequence[str]
+    properties: Mapping[str, str]
+    files: Callable[[], list[LoggedFile]] = field(repr=False, compare=False)
+    tells_rows: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedFile:
+    """One data file of a version.
+
+    Args:
+        path: As the log has it: below the table's folder, or a URI.
+        value: Of the partition column; None for NULL, and where the table has not one such column.
+        rows: Less those that a deletion vector removed; None where the log does not tell.
+    """
+
+    path: str
+    value: str | None
+    rows: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class CommitInfo:
+    """What a commit says of itself.
+
+    Args:
+        operation: Delta's word for what it did; empty where its writer did not say.
+        properties: That it set, if it set any.
+        user_metadata: What its writer put into it: of ours, a receipt.
+    """
+
+    version: int
+    at: datetime
+    operation: str = ""
+    properties: Mapping[str, str] = field(default_factory=dict[str, str])
+    user_metadata: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedCommit:
+    """What one commit did to partitions, as the log has it.
+
+    Args:
+        rows: Rows by value of the partition column, summed over the files it added.
+        size_bytes: Bytes by value of the partition column.
+        rows_removed: Rows by value of the partition column, summed over the files it removed, without those that their
+            deletion vectors had removed before; None where a file has no statistics.
+        touched: Values of the partition column of every file it added or removed; not of those that it only stored
+            otherwise, as OPTIMIZE does.
+        touched_anything: Whether it may have written any partition: the log does not say where its files lie, or has
+            forgotten the commit.
+        stored: Values of the partition column of every file that it added or removed.
+        changes_table: Whether it changed what the table is: its columns, properties or features.
+        added, removed: Paths of the files that it added, and removed, as the log has them.
+        receipt: Ours, if history was written by it.
+        live_receipt: Ours, if it is a commit of the live side.
+    """
+
+    version: int
+    rows: dict[str, int] = field(default_factory=dict[str, int])
+    size_bytes: dict[str, int] = field(default_factory=dict[str, int])
+    touched: frozenset[str] = frozenset()
+    receipt: Receipt | None = None
+    live_receipt: LiveReceipt | None = None
+    touched_anything: bool = False
+    rows_removed: Mapping[str, int | None] = field(default_factory=dict[str, "int | None"])
+    added: frozenset[str] = frozenset()
+    removed: frozenset[str] = frozenset()
+    stored: frozenset[str] = frozenset()
+    changes_table: bool = False
+
+    def left_alone(self, partition: Partition) -> bool:
+        """Say whether a partition has the same files, of the same columns, as before the commit."""
+        return not (self.changes_table or self.touched_anything or str(partition.value) in self.stored)
+
+    def wrote(self, partition: Partition) -> bool:
+        """Say whether the commit changed a partition, or may have.
+
+        It did if it added or removed rows of it; or if its receipt names it: a partition that had no rows, and was
+        published without any, has no file to show for it.
+        """
+        in_receipt = self.receipt is not None and partition.key in self.receipt.partitions
+        return self.touched_anything or str(partition.value) in self.touched or in_receipt
+
+
+class LogReader(Protocol):
+    """Reads the log of one table. Every call looks anew."""
+
+    def is_absent(self) -> bool:
+        """Say whether there is certainly no table; False where only Spark could say so."""
+        ...
+
+    def commits(self) -> Mapping[int, datetime]:
+        """Return when the file of each commit was made that the log still has, by version; none without a table."""
+        ...
+
+    def texts(self, versions: Sequence[int]) -> Mapping[int, bytes]:
+        """Return the files of commits, an action in JSON a line, by version; a commit that is not there is missing."""
+        ...
+
+    def snapshot(self, version: int | None) -> Snapshot | None:
+        """Return what the table is at a version, or now; None if there is no table, or no such version any more."""
+        ...
+
+    def rows(self, columns: Sequence[str] | None, version: int | None) -> list[dict[str, Any]] | None:
+        """Return the rows of a small table at a version, or now, in some of its columns or all; None without one."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableLog:
+    """The log of the table at a path."""
+
+    path: str
+    reader: LogReader
+
+    # -- what the table is ---------------------------------------------------------------------------------------------
+
+    def version(self) -> int:
+        """Return the newest version; -1 if the table was not made."""
+        if commits := self.reader.commits():
+            return max(commits)
+        return -1 if (now := self.snapshot()) is None else now.version
+
+    def exists(self) -> bool:
+        """Say whether the table was made."""
+        return self.version() >= 0
+
+    def snapshot(self, version: int | None = None) -> Snapshot | None:
+        """Return what the table is at a version, or now; None if it was not made, or the log has forgotten that."""
+        return None if version is not None and version < 0 else self.reader.snapshot(version)
+
+    def properties(self) -> Mapping[str, str]:
+        """Return the properties of the table; none if it was not made."""
+        return {} if (now := self.snapshot()) is None else now.properties
+
+    def rows_by_value(self, version: int | None = None) -> dict[str, int | None] | None:
+        """Return the rows of each value of the partition column, whoever wrote them; None where a file has no count.
+
+        The rows are those that the files' statistics count (`numRecords`).
+
+        Returns:
+            Only None where the reader of the log does not see the rows of files.
+        """
+        if (now := self.snapshot(version)) is None:
+            return {}
+        if not now.tells_rows:
+            return None
+        found: dict[str, int | None] = {}
+        for file in now.files():
+            value = "NULL" if file.value is None else file.value
+            so_far = found.get(value, 0)
+            found[value] = None if so_far is None or file.rows is None else so_far + file.rows
+        return found
+
+    def rows(self, columns: Sequence[str] | None = None, *, version: int | None = None) -> list[dict[str, Any]] | None:
+        """Return the rows of a small table at a version, or now, in some of its columns or all; None if never made.
+
+        Raises:
+            EngineFailedError: A file of it cannot be read.
+        """
+        return self.reader.rows(columns, version)
+
+    # -- what its commits say ------------------------------------------------------------------------------------------
+
+    def is_whole(self, most: int) -> bool:
+        """Say whether the log still has every commit that was ever made, and not more than so many."""
+        commits = self.reader.commits()
+        return 0 < len(commits) <= most and commits.keys() == set(range(len(commits)))
+
+    def commits(self, versions: Sequence[int], partition_column: str) -> list[LoggedCommit]:
+        """Return what commits did, in order; one that the log has forgotten may have written any partition."""
+        texts = self.reader.texts(versions)
+        found: list[LoggedCommit] = []
+        for version in sorted(versions):
+            if version not in texts:
+                found.append(LoggedCommit(version, touched_anything=True, changes_table=True))
+                continue
+            with self._readable(version):
+                found.append(_commit_of(version, texts[version].decode().split("\n"), partition_column))
+        return found
+
+    def versions_writing(self, versions: range, partition_column: str, partitions: Sequence[Partition]) -> list[int]:
+        """Return those of some versions that wrote any of these partitions, or may have; none without a table."""
+        if not versions or not self.exists():
+            return []
+        commits = self.commits(versions, partition_column)
+        return [commit.version for commit in commits if any(map(commit.wrote, partitions))]
+
+    def infos(self, after: int = -1, *, newest: int | None = None) -> dict[int, CommitInfo]:
+        """Return what the commits after a version say of themselves, in order; earlier ones are not read.
+
+        Args:
+            newest: Look at so many of the newest commits only.
+        """
+        there = self.reader.commits()
+        first = max(after + 1, 0 if newest is None else max(there, default=-1) - newest + 1)
+        texts = self.reader.texts(wanted := [version for version in sorted(there) if version >= first])
+        found: dict[int, CommitInfo] = {}
+        for version in wanted:
+            if version in texts:  # else Delta has cleaned it up meanwhile
+                with self._readable(version):
+                    found[version] = _info_of(version, texts[version].decode().split("\n"), there[version])
+        return found
+
+    def receipts(self, after: int = -1, *, newest: int | None = None) -> dict[int, Receipt]:
+        """Return our receipts in the log, by version, of the versions after one; none if there is no table."""
+        told = {one.version: receipt_from_json(one.user_metadata) for one in self.infos(after, newest=newest).values()}
+        return {version: receipt for version, receipt in told.items() if receipt is not None}
+
+    def live_receipts(self, *, newest: int | None = None) -> Iterator[tuple[datetime, LiveReceipt]]:
+        """Return the receipts of the live side in the log, the newest first, each with when it was committed."""
+        for _, one in sorted(self.infos(newest=newest).items(), reverse=True):
+            receipt = live_receipt_from_json(one.user_metadata)
+            if receipt is not None:
+                yield one.at, receipt
+
+    def landed_until(self) -> datetime | None:
+        """Return when the newest file landed that the table's stream has written; None if it has written nothing."""
+        landed = [receipt.landed_utc for _, receipt in self.live_receipts()]
+        return max((datetime.fromisoformat(newest) for _, newest in filter(None, landed)), default=None)
+
+    def operations(self, after: int = -1) -> list[LoggedOperation]:
+        """Return what the commits after a version did, in words of Delta and of ours, in order."""
+        found: list[LoggedOperation] = []
+        for one in self.infos(after).values():
+            live = live_receipt_from_json(one.user_metadata)
+            operation = LoggedOperation(one.version, one.at, one.operation, one.properties)
+            found.append(replace(operation, live=live.kind, stream=live.stream, rows=live.rows) if live else operation)
+        return found
+
+    @contextmanager
+    def _readable(self, version: int) -> Iterator[None]:
+        """Say in words that a commit is damaged, while it is read.
+
+        Raises:
+            ReceiptError: It is.
+        """
+        try:
+            yield
+        except ValueError as error:  # of JSON, or of UTF-8
+            raise ReceiptError(
+                f"The commit `{self.path}/_delta_log/{version:020d}.json` cannot be read: {error}.",
+                state="The table's rows were not touched.",
+                remedy="Put the file back from a copy. Do not delete it: without it the table cannot be read. Only "
+                "`<table>_history` may go, as a whole folder: the next launch fills it again.",
+            ) from error
 
 
 def live_rows(file: Mapping[str, Any]) -> int | None:
@@ -50,3 +290,71 @@ def live_rows(file: Mapping[str, Any]) -> int | None:
     """
     count: int | None = json.loads(file.get("stats") or "{}").get("numRecords")
     return None if count is None else count - (file.get("deletionVector") or {}).get("cardinality", 0)
+
+
+def _info_of(version: int, lines: Sequence[str], changed: datetime) -> CommitInfo:
+    """Return what a commit says of itself.
+
+    Args:
+        changed: When its file was made, for a writer that does not say when it committed.
+    """
+    naming = (json.loads(line) for line in lines if '"commitInfo"' in line)
+    info: dict[str, Any] = next((action["commitInfo"] for action in naming if "commitInfo" in action), {})
+    millis = info.get("inCommitTimestamp") or info.get("timestamp")
+    properties: Any = json.loads((info.get("operationParameters") or {}).get("properties") or "{}")
+    return CommitInfo(
+        version,
+        datetime.fromtimestamp(millis / 1_000, UTC) if isinstance(millis, int) else changed,
+        info.get("operation") or "",
+        properties if isinstance(properties, dict) else {},
+        info.get("userMetadata"),
+    )
+
+
+def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> LoggedCommit:
+    """Sum up the actions of one commit, a JSON text each."""
+    rows: dict[str, int] = {}
+    size_bytes: dict[str, int] = {}
+    rows_removed: dict[str, int | None] = {}
+    touched: set[str] = set()
+    paths: dict[bool, set[str]] = {True: set(), False: set()}
+    stored: set[str] = set()
+    touched_anything = changes_table = False
+    metadata: str | None = None
+    for line in lines:
+        action: dict[str, Any] = json.loads(line) if line else {}
+        metadata = (action.get("commitInfo") or {}).get("userMetadata") or metadata
+        added, removed = action.get("add"), action.get("remove")
+        file: dict[str, Any] = added or removed or {}
+        values: dict[str, Any] | None = file.get("partitionValues")
+        partition: Any = (values or {}).get(partition_column)  # None where others wrote NULL
+        changes_table = changes_table or "metaData" in action or "protocol" in action
+        if file:
+            paths[bool(added)].add(file["path"])
+            stored.add(str(partition))
+        if removed:
+            so_far, count = rows_removed.get(partition, 0), live_rows(removed)
+            rows_removed[partition] = None if so_far is None or count is None else so_far + count
+        if added:
+            rows[partition] = rows.get(partition, 0) + (live_rows(file) or 0)
+            size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
+        if file and file.get("dataChange") is not False:
+            if values is not None and partition_column in values:
+                touched.add(partition)
+            elif removed or values:  # of a table whose columns are mapped, the log has other names
+                touched_anything = True
+    receipt, live_receipt = receipt_from_json(metadata), live_receipt_from_json(metadata)
+    return LoggedCommit(
+        version,
+        rows,
+        size_bytes,
+        frozenset(touched),
+        receipt,
+        live_receipt=live_receipt,
+        touched_anything=touched_anything,
+        rows_removed=rows_removed,
+        added=frozenset(paths[True]),
+        removed=frozenset(paths[False]),
+        stored=frozenset(stored),
+        changes_table=changes_table,
+    )

@@ -128,3 +128,34 @@ def launched(root: Path) -> Place:
         place.lake.export(day, orders(day))
     assert place.lake.launch(DAY_1, DAY_2).succeeded
     return place
+
+
+LOOKS_AT_THE_LOG = [
+    ("status",),
+    ("gaps",),
+    ("history", ORDERS),
+    ("plan", ORDERS, "--partition-range", f"{DAY_1}...{DAY_3}"),
+    ("fence", ORDERS),
+    ("once", ORDERS),
+    ("verify", ORDERS),
+    ("version", "status"),
+]
+
+
+def test_looks_that_read_no_rows_start_no_jvm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Each of them answers where there is no Java; what reads rows says that it starts Spark."""
+    place = new_place(tmp_path, **SPEC)
+    for day in (DAY_1, DAY_2):
+        place.lake.export(day, orders(day))
+    assert place.lake.launch(DAY_1, DAY_2).succeeded
+    monkeypatch.setenv("JAVA_HOME", "/nowhere")
+    for arguments in LOOKS_AT_THE_LOG:
+        result = place.run(*arguments)
+        assert result.exit_code in (0, 1), (arguments, result.output)
+        assert "Java was not found" not in result.output, arguments
+        assert "Starting Spark" not in result.stderr, arguments
+    (of_orders,) = [one for one in told(place, "status", ORDERS)["tables"] if one["table"] == ORDERS]
+    assert (of_orders["by_state"], of_orders["rows"]) == ({"published": 2}, 6)
+    result = place.run("reconcile", ORDERS)
+    assert (result.exit_code, "Starting Spark, to read rows" in result.stderr) == (2, True), result.output
+    assert "Java was not found" in result.output

@@ -95,7 +95,7 @@ def test_restored_partition_holds_what_was_restored(place):
 
 @pytest.mark.prove
 def test_receipts_outlive_the_log(place):
-    """Once Delta has cleaned the log, the receipts in `<table>_receipts` say what was published."""
+    """Once Delta has cleaned the log, the receipts in `<table>_history` say what was published."""
     place.lake.export(DAYS[1], orders(DAYS[1], 6))
     assert place.lake.launch(DAYS[1]).succeeded
     table = deltalake.DeltaTable(str(place.lake.path()))

@@ -119,15 +119,15 @@ def test_a_current_version_without_a_spec_is_a_problem(shop_brought_up, tmp_path
 
 
 @pytest.mark.prove
-def test_a_damaged_log_of_versions_is_told(shop_brought_up, tmp_path):
+def test_a_damaged_history_of_versions_is_told(shop_brought_up, tmp_path):
     """In words, and before anything is changed; whoever names a version goes on without it."""
     place = copied(shop_brought_up, tmp_path / "place")
     run(place, "cutover", V2)
-    for file in (place.lake.root / "_versions").glob("*.parquet"):
+    for file in place.lake.root.glob("tables/*/*_history/*.parquet"):
         file.unlink()
     for arguments in (("rollback", ORDERS), ("retire", TOTALS, "--yes", TOTALS), ("status",)):
         said = " ".join(run(place, *arguments, code=2).split())
-        assert "`_versions`" in said
+        assert "its history at" in said
         assert "Traceback" not in said
     assert current(place) == {ORDERS: V2, TOTALS: TOTALS_V2}
     run(place, "rollback", V2)

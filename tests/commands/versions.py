@@ -98,7 +98,10 @@ def current(place: Place) -> dict[str, str]:
 
 
 def steps(place: Place) -> list[dict[str, Any]]:
-    return deltalake.DeltaTable(f"{place.lake.root}/_versions").to_pyarrow_table().to_pylist()
+    """What was done to versions, of all tables, in order."""
+    tables = [deltalake.DeltaTable(str(path)) for path in place.lake.root.glob("tables/*/*_history")]
+    rows = [row for table in tables for row in table.to_pyarrow_table().to_pylist() if row["what"] == "step"]
+    return sorted((json.loads(row["detail"]) for row in rows), key=lambda step: step["at"])
 
 
 T = "2024-02-01"

@@ -88,7 +88,7 @@ def test_the_story_of_a_database_can_be_told_again(tmp_path: Path):
     make_room(tmp_path)
     with belongings_of(tmp_path).noted():
         made(tables / "customers")
-        for name in ("customers_receipts", "audit_log_changes", "customers_eu", "customers__v2"):
+        for name in ("customers_history", "audit_log_changes", "customers_eu", "customers__v2"):
             (tables / name).mkdir()
     make_room(tmp_path)
     assert sorted(path.name for path in tables.iterdir()) == ["customers__v2", "customers_eu", "customers_live.lock"]

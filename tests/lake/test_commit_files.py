@@ -10,8 +10,8 @@ import pytest
 
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.lake import overwrite as overwriting
-from backfill_assets.lake.commit_files import OPTION, file_options
 from backfill_assets.lake.table import LakeTable
+from backfill_assets.table.commit_files import OPTION, file_options
 from tests.support.shop import frame_of, orders, orders_spec, receipt_for
 
 SPEC = orders_spec()

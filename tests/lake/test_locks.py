@@ -163,6 +163,6 @@ def test_two_processes_that_overwrite_the_same_days(table, tmp_path):
     assert found[days[2]] == {"b"}
     assert found[days[1]] in ({"a"}, {"b"})
     assert len(rows_in(table.path)) == 9
-    assert len(table.receipts.in_log()) == 4, "a commit was lost"
+    assert len(table.history.in_log()) == 4, "a commit was lost"
     newest = table.published()[days[1]].receipt.run_id
     assert found[days[1]] == {newest}

@@ -16,9 +16,9 @@ from pyspark.sql import SparkSession
 from backfill_assets.core.history.forecast import Action, foresee
 from backfill_assets.core.history.plan import Launch
 from backfill_assets.errors import TableFactsError
-from backfill_assets.lake.delta_log import open_table
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
+from backfill_assets.table.readers import open_table
 from tests.support.shop import (
     SCHEMA,
     content,
@@ -99,7 +99,7 @@ def without_receipts(shop: Shop) -> None:
     deltalake.DeltaTable(shop.table.path).create_checkpoint()
     for version in (0, 1):
         Path(shop.table.path, "_delta_log", f"{version:020d}.json").unlink()
-    shutil.rmtree(f"{shop.table.path}_receipts", ignore_errors=True)
+    shutil.rmtree(f"{shop.table.path}_history", ignore_errors=True)
 
 
 def with_deletion_vectors(shop: Shop) -> None:

@@ -35,7 +35,7 @@ def test_a_table_that_was_made_again_meanwhile_is_no_older_one(table, tmp_path, 
             turns.append("B")
             write_parquet(folder_of(tmp_path / "in", DAY), orders(DAY, customer="fixed"))
             shutil.rmtree(table.path)
-            shutil.rmtree(f"{table.path}_receipts", ignore_errors=True)
+            shutil.rmtree(f"{table.path}_history", ignore_errors=True)
             launch(table, source_of(table, tmp_path / "in"), named(DAY), run_id="B")
         return staged
 

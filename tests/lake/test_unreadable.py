@@ -12,6 +12,7 @@ from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.errors import UnreadableTableError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.unreadable import lost_of_commit
+from backfill_assets.table.readers import log_of
 from backfill_assets.table.transaction import Transactions
 from tests.lake.test_conflicts import source_of
 from tests.support.shop import (
@@ -113,8 +114,10 @@ def test_every_file_of_a_commit_is_found(spark: Any, tmp_path: Path):
     names = ["a b", "50%", "a:b", "é", "x=y/z", "[a]*{b}", "+"]
     rows = spark.createDataFrame([(number, name) for number, name in enumerate(names)], "id int, k string")
     rows.coalesce(1).write.format("delta").partitionBy("k").save(path)
-    assert lost_of_commit(spark, path, 0) == []
+    log = log_of(spark, path)
+    (commit,) = log.commits([0], "k")
+    assert lost_of_commit(spark, log, commit) == []
 
     gone = sorted(file for file in Path(path).rglob("*.parquet") if "_delta_log" not in str(file))[0]
     gone.unlink()
-    assert lost_of_commit(spark, path, 0) == [str(gone.relative_to(path))]
+    assert lost_of_commit(spark, log, commit) == [str(gone.relative_to(path))]

@@ -52,8 +52,8 @@ def test_halved_revenue_is_blocked(tmp_path):
     assert lake.files() == before
     assert lake.launch(DAYS[1], allow_unexpected=True).succeeded
     assert lake.content() == multiset([*orders(DAYS[0], 10), *halved(orders(DAYS[1], 10))])
-    receipts = opened(f"{lake.path()}_receipts").to_pyarrow_table().to_pylist()
-    told = json.loads(max(receipts, key=lambda row: row["version"])["measures"])
+    rows = [row for row in opened(f"{lake.path()}_history").to_pyarrow_table().to_pylist() if row["what"] == "publish"]
+    told = json.loads(max(rows, key=lambda row: row["version"])["detail"])["measures"]
     assert [(name, before is not None) for name, _, before, _ in told] == [
         ("sum(amount)", True),
         ("null_share(amount)", False),

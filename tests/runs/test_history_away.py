@@ -95,7 +95,7 @@ def test_what_a_database_did_not_take_is_not_noted_as_told(tmp_path: Path):
     assert not failed.succeeded
     assert "Dagster's database failed" in failed.failure
     assert lake.content()
-    assert not Path(f"{lake.path()}_receipts").exists()
+    assert not Path(f"{lake.path()}_history").exists()
     change(tmp_path / "history/events", "DROP TRIGGER {name}")
     assert lake.launch("2024-01-02").succeeded
     assert lake.shown("2024-01-01", "2024-01-02") == {"2024-01-01": "materialized", "2024-01-02": "materialized"}

@@ -123,9 +123,10 @@ def test_a_run_is_signed_by_its_process(good: Scene):
 
 
 def test_receipts_can_be_queried(good: Scene):
-    """`<table>_receipts` has a row for each partition and publish, with the run that made it."""
-    receipts = deltalake.DeltaTable(f"{good.lake.path()}_receipts").to_pyarrow_table().to_pylist()
-    assert sorted((row["version"], row["partition"], row["rows"], row["run_id"]) for row in receipts) == [
+    """`<table>_history` has a row for each partition and publish, with the run that made it."""
+    rows = deltalake.DeltaTable(f"{good.lake.path()}_history").to_pyarrow_table().to_pylist()
+    told = [(row["version"], row["partition"], row["rows"], row["run_id"]) for row in rows if row["what"] == "publish"]
+    assert sorted(told) == [
         (1, DAY_1, 2, good.ran.run.run_id),
         (1, DAY_2, 3, good.ran.run.run_id),
         (2, DAY_3, 4, good.ran.run.run_id),
@@ -133,19 +134,19 @@ def test_receipts_can_be_queried(good: Scene):
 
 
 @pytest.mark.prove
-def test_a_copy_of_receipts_whose_log_is_damaged_fails_no_launch(made: Callable[..., Lake]):
+def test_a_history_whose_log_is_damaged_fails_no_launch(made: Callable[..., Lake]):
     """What was published stays so, and the log says which file is damaged and what may be done."""
     lake = made("damaged")
     for day in (DAY_1, DAY_2):
         lake.export(day, orders(day))
     assert lake.launch(DAY_1).succeeded
-    newest = max(Path(f"{lake.path()}_receipts/_delta_log").glob("*.json"))
+    newest = max(Path(f"{lake.path()}_history/_delta_log").glob("*.json"))
     newest.write_text(newest.read_text().rstrip()[:-20])
     ran = lake.launch(DAY_2)
     assert ran.succeeded, ran.failure
     assert ran.recorded() == [DAY_2]
-    assert f"The commit `{newest}` cannot be read" in ran.log
-    assert "Only `<table>_receipts` may go, as a whole folder: the next launch fills it again." in ran.log
+    assert f"its history at `{lake.path()}_history` cannot be read" in ran.log
+    assert "move it away, and the next launch fills it again" in ran.log
 
 
 # -- what nobody foresaw -----------------------------------------------------------------------------------------------

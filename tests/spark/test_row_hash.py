@@ -55,7 +55,9 @@ def test_each_type_is_hashed_as_spark_hashes_it(spark, tmp_path, kind):
     high, low = checksum_lanes(row_hash(spec))
     (by_spark,) = spark.read.format("delta").load(str(tmp_path / "table")).agg(F.count("*"), high, low).collect()
     columns = {name: column.type for name, column in spec.columns.items()}
-    ((key, found),) = contents(opened(str(tmp_path / "table")), columns, "_day", {"2024-01-01": date(2024, 1, 1)})
+    ((key, found),) = contents(
+        opened(spark, str(tmp_path / "table")), columns, "_day", {"2024-01-01": date(2024, 1, 1)}
+    )
     assert (key, found) == ("2024-01-01", (by_spark[0], f"{checksum_of(by_spark[1], by_spark[2]):016x}"))
 
 

@@ -199,10 +199,7 @@ class FakeLake:
         by_key = fake_rows.by_partition(self.spec, staged.rows, staged.partition_by_file)
         return self._commit([row for p in partitions for row in by_key.get(p.key, [])], partitions, receipt)
 
-    def versions_writing(
-        self, after: int, before: int, partitions: Sequence[Partition], *, forgotten_too: bool = False
-    ) -> list[int]:
-        del forgotten_too  # nothing is
+    def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
         keys = {p.key for p in partitions}
         return [number for number in range(after + 1, before) if self.versions[number].touched & keys]
 

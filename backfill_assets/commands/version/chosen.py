@@ -106,7 +106,7 @@ def choose_current(project: Project, key: str) -> ChosenVersion:
     _, specs = tables_of(project.definitions)
     now = project.lakehouse.current_table().read()
     current, known = now.key_of(key), now.by_name.get(key)
-    steps = project.lakehouse.version_steps().of(key) if known else []
+    steps = project.lakehouse.version_steps(key) if known else []
     if known and (current == key or not is_noted(known, steps)):
         left = left_by_the_newest_switch(known, steps)
         version = specs[left].version_of if left in specs else None
@@ -133,7 +133,7 @@ def current_without_spec(project: Project) -> Mapping[str, BackfillAssetsError]:
 def record(project: Project, *steps: VersionStep, log: Callable[[str], None]) -> None:
     """Append what was done to the log of versions; where that cannot be, what was done stands all the same."""
     try:
-        project.lakehouse.version_steps().add(*steps)
+        project.lakehouse.add_version_steps(steps)
     except PublishError as error:
         log(f"The log of versions could not be written: {error}")
 

@@ -104,7 +104,7 @@ def make_versions(
 
 
 def _made(project: Project, name: str) -> list[VersionStep]:
-    return [step for step in project.lakehouse.version_steps().of(name) if step.what == "made"]
+    return [step for step in project.lakehouse.version_steps(name) if step.what == "made"]
 
 
 def _stream_of(fence: Fence | None) -> str:

@@ -122,7 +122,7 @@ def _lacks_changes(chosen: ProjectTable, log: Callable[[str], None]) -> tuple[li
     if source is None or (reach := source.reader.reach()) is None:
         return [], ""
     is_loaded = source.feed.backfill == "automatic"
-    past = {p.key for p in source.spec.grid.until(source.now())} if is_loaded else source.lake.receipts.undone()
+    past = {p.key for p in source.spec.grid.until(source.now())} if is_loaded else source.lake.history.undone()
     had = had_by(source, source.lake.published(), reach, past=past)
     behind, missed = had.behind(source, reach, past=had.past).keys(), had.missed(past=had.past)
     unread = had.never_launched | (had.past if is_loaded else set())  # may have had rows before the feed began

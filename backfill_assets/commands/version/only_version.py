@@ -21,7 +21,7 @@ def choose_only(project: Project, key: str) -> ChosenVersion | None:
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.spec.version_sets import VersionPair
     from backfill_assets.core.spec.versions import is_name, key_before
-    from backfill_assets.lake.delta_log import newest_version
+    from backfill_assets.table.readers import log_of
 
     _, specs = tables_of(project.definitions)
     versions = new_versions(specs, key)
@@ -31,7 +31,7 @@ def choose_only(project: Project, key: str) -> ChosenVersion | None:
         return None
     lakehouse, current = project.lakehouse, project.lakehouse.current_table().read().key_of(chosen)
     before = follows if current == chosen else current
-    is_made = {one: newest_version(lakehouse.spark, lakehouse.table_path(one)) >= 0 for one in (before, chosen)}
+    is_made = {one: log_of(lakehouse.session, lakehouse.table_path(one)).exists() for one in (before, chosen)}
     if before in specs or is_made[before] or not is_made[chosen]:
         return None
     return ChosenVersion(project, chosen, (VersionPair(before, chosen),), specs)

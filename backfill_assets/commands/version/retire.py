@@ -104,7 +104,7 @@ def retire_version(
             f"`{key}` is the current version of `{name}`.", state=UNCHANGED, remedy="Cut over to another one first."
         )
     _refuse_readers(key, [one for one in read_by(key, chosen.specs) if not now.is_retired(one)], chosen.specs)
-    known = project.lakehouse.version_steps().of(name)
+    known = project.lakehouse.version_steps(name)
     stays = now.key_of(name)
     paths = {name: project.lakehouse.table_path(stays)}
     reason, lacks = "; ".join(filter(None, [exception, reason])), ""
@@ -152,8 +152,7 @@ def _left_to_do(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str],
         *([f"Copy {kept:,} late rows that are in no partition of it: {path}_late"] if kept else []),
         f"Remove its spec in the same reviewed change: {chosen.table.file or 'where it is built'}",
         f"From {gone} on nobody can be reading it any more: remove the folder {path}, and "
-        "those beside it with the same name and `_receipts`, `_late`, `_quarantine`, `_changes`, `_attempts` or "
-        "`_operations`.",
+        "those beside it with the same name and `_history`, `_late`, `_quarantine` or `_changes`.",
     ]
 
 
@@ -223,12 +222,12 @@ def _refuse_readers(key: str, readers: Sequence[str], specs: Mapping[str, TableS
 
 def _late_rows_beside(chosen: ProjectTable, log: Callable[[str], None]) -> int:
     """Return how many late rows are kept beside a version's table, and folded into none of its partitions."""
-    from backfill_assets.lake.delta_log import open_table
+    from backfill_assets.table.readers import open_table
 
     live, lake = chosen.spec.live, chosen.lakehouse.table(chosen.spec, log)
     if live is None or live.late == "ignore":
         return 0
     if live.late == "fold":  # one that was copied has none by now
         return sum(unfolded(lake).values())
-    rows = open_table(chosen.lakehouse.spark, lake.late_table.path)
+    rows = open_table(chosen.lakehouse.session, lake.late_table.path)
     return rows.count() if rows is not None else 0

@@ -89,7 +89,7 @@ def look_at_versions(project: Project, key: str | None, *, log: Callable[[str], 
     now = project.lakehouse.current_table().read()
     found: list[VersionStatus] = []
     for name in names if key is None else [name_of(key)]:
-        steps = project.lakehouse.version_steps().of(name)
+        steps = project.lakehouse.version_steps(name)
         versions = sorted((one for one in specs if name_of(one) == name), key=number_of)
         found += [_status_of(project, one, now, steps, log) for one in versions]
         wrong = [(one, str(why)) for one, why in without.items() if name_of(one) == name]

@@ -268,7 +268,7 @@ def record_missing(chosen: ChosenVersion, asked: Asked, now: CurrentVersions, lo
     """Note a switch that was saved by a command that was killed before it could note it."""
     from backfill_assets.core.state.version_steps import VersionStep, is_noted, left_by_the_newest_switch
 
-    steps = {name: chosen.project.lakehouse.version_steps().of(name) for name in asked.to if name in now.by_name}
+    steps = {name: chosen.project.lakehouse.version_steps(name) for name in asked.to if name in now.by_name}
     lacking = [
         VersionStep(
             known.since, asked.what, known.key, asked.now[name], known.by, reason=known.reason, switch_id=now.switch_id

@@ -33,7 +33,7 @@ def views(*, dialect: Dialect, module: str) -> None:
     """
     from backfill_assets.assets.factory import tables_of
     from backfill_assets.core.view_sql import views_of_versions
-    from backfill_assets.lake.delta_log import open_table
+    from backfill_assets.table.readers import log_of
 
     with one_message_for_an_error(), Project.load(module) as project:
         with new_console(stderr=True).status("Looking at what is current"):
@@ -43,7 +43,7 @@ def views(*, dialect: Dialect, module: str) -> None:
         missing: list[str] = []
         for name, key in current_keys(sorted(tables), now).items():
             path = project.lakehouse.table_path(key)
-            if open_table(project.lakehouse.spark, path) is None:
+            if not log_of(project.lakehouse.session, path).exists():
                 missing.append(name)
             else:
                 paths[name] = path

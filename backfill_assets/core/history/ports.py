@@ -243,10 +243,11 @@ class Lake(Protocol[Rows]):
         """Replace every row of the given partitions, in one commit that carries the receipt."""
         ...
 
-    def versions_writing(
-        self, after: int, before: int, partitions: Sequence[Partition], *, forgotten_too: bool = False
-    ) -> list[int]:
-        """Return the versions strictly between two that wrote any of these partitions, or may have, if asked."""
+    def versions_writing(self, after: int, before: int, partitions: Sequence[Partition]) -> list[int]:
+        """Return the versions strictly between two that wrote any of these partitions, or may have.
+
+        What the log has forgotten may have written any of them.
+        """
         ...
 
     def written_by_others(self, published: Mapping[str, PublishedPartition]) -> dict[str, int]:

@@ -179,9 +179,7 @@ class Publisher(Generic[Rows]):
         An undo may have given them their live rows back; or the chunk has waited, and somebody has added some.
         """
         began = self.others.began
-        if self.launch.discard_uncovered_rows or not self.lake.versions_writing(
-            began, staged_from + 1, partitions, forgotten_too=True
-        ):
+        if self.launch.discard_uncovered_rows or not self.lake.versions_writing(began, staged_from + 1, partitions):
             return frozenset()
         fence = self.lake.fence()
         if fence is None or not fence.stream:

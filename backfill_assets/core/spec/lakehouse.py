@@ -43,9 +43,7 @@ def check_together(specs: dict[str, TableSpec], report: Callable[[str, str], Non
 
 
 BESIDE_A_TABLE = {
-    "_receipts": "the copy of its receipts",
-    "_attempts": "what was refused, stopped or failed",
-    "_operations": "what its log has told",
+    "_history": "what was done to it",
     "_late": "its late rows",
     "_quarantine": "its quarantine",
 }

@@ -34,7 +34,7 @@ def followed(source: ChangedSource, reach: Reach | None) -> dict[Partition, bool
     published = source.lake.published()
     positions = source.refreshed_from(source.positions(published, reach), reach)
     foreign = source.lake.written_by_others({p.key: published[p.key] for p in every if p.key in published})
-    undone, is_read = source.lake.receipts.undone(), source.feed.backfill != "excluded"
+    undone, is_read = source.lake.history.undone(), source.feed.backfill != "excluded"
 
     def comes(partition: Partition) -> bool:
         key, known = partition.key, published.get(partition.key)

@@ -17,7 +17,6 @@ from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.partition_status import Known, State, status_of
 from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
 from backfill_assets.errors import FoldOvertakenError
-from backfill_assets.lake.operations_table import FILLED_EVERY, OperationsTable
 from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.lacking import Had, had_by
 from backfill_assets.live.changes.newest import newest_of, waiting_since
@@ -99,7 +98,6 @@ class Refresh:
     now: Callable[[], datetime] = field(default=lambda: datetime.now(UTC))
     pace: HistoryPace = field(default_factory=HistoryPace)
     _waiting_said: bool = field(default=False, init=False)
-    _kept_at: datetime | None = field(default=None, init=False)
     _launched_at_once: int = field(default=LAUNCHED_AT_FIRST, init=False)
     _refused: set[str] = field(default_factory=set[str], init=False)
     _lacks_since: dict[tuple[str, int], datetime] = field(default_factory=dict[tuple[str, int], datetime], init=False)
@@ -175,14 +173,11 @@ class Refresh:
         return min([*since, *self._lacks_since.values()], default=None)
 
     def _keep_log(self) -> None:
-        """Copy what the table's log tells, before Delta cleans it, if that was not done for a day; receipts more often.
+        """Copy what the table's log tells, before Delta cleans it, if that was not done for a day, or for many commits.
 
         Of a partition whose receipt is gone nobody knows up to where changes are in it, and no launch may ever come.
         """
-        self.source.lake.receipts.fill_if_behind(self.log)
-        if self._kept_at is None or self.now() - self._kept_at >= FILLED_EVERY:
-            self._kept_at, lake = self.now(), self.source.lake
-            OperationsTable(lake.spark, self.spec.key, lake.path).fill_if_due(self._kept_at, self.log)
+        self.source.lake.history.fill_if_due(self.now(), self.log)
 
     def _in_its_turn(
         self, missing: Sequence[Partition], after_the_feed: Sequence[Partition], outcomes: list[Outcome]
@@ -240,7 +235,7 @@ class Refresh:
             if status.partition.key in outgrown
             or (status.state is State.MISSING and (mode == "automatic" or reach.begins_before(status.partition)))
         ]
-        undone = self.source.lake.receipts.undone() if found else set[str]()
+        undone = self.source.lake.history.undone() if found else set[str]()
         self._refused -= undone  # whatever they had was somebody's launch, and was taken back
         return [partition for partition in found if partition.key not in undone]
 

@@ -20,11 +20,11 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.changes import Order
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.receipts import PublishedPartition, marked_body, undone_by
-from backfill_assets.lake.commit_files import file_options
-from backfill_assets.lake.delta_log import open_table, user_metadata
 from backfill_assets.lake.paths import changes_path
 from backfill_assets.lake.saving import saving
 from backfill_assets.spark.expressions import partition_type
+from backfill_assets.table.commit_files import file_options
+from backfill_assets.table.readers import log_of, open_table
 
 MARK = "backfill_assets_changes"
 _RECENT = 50
@@ -142,13 +142,13 @@ class ChangesTable:
     def reach(self) -> Reach | None:
         """Return how far the feed has come; None if it has brought nothing yet."""
         for newest in (_RECENT, None):
-            carried = user_metadata(self.spark, self.path, -1, newest=newest)
-            for _, text in sorted(carried.items(), reverse=True):
-                if body := marked_body(text, MARK):
+            infos = log_of(self.spark, self.path).infos(newest=newest)
+            for _, one in sorted(infos.items(), reverse=True):
+                if body := marked_body(one.user_metadata, MARK):
                     began_at, first_at = datetime.fromisoformat(body["began_at"]), body.get("first_at")
                     first = datetime.fromisoformat(first_at) if first_at else None
                     return Reach(int(body["began"]), int(body["position"]), began_at, first)
-            if len(carried) < _RECENT:
+            if len(infos) < _RECENT:
                 return None
         return None
 

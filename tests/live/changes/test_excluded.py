@@ -112,7 +112,7 @@ def test_what_somebody_else_wrote_is_rebuilt_from_the_feed(spark, tmp_path):
     done = world.bring_up()
     assert (done.published, done.lacking_since is None) == ([], False)
     assert "docs/databases.md says how it is rebuilt" in world.log[-1]
-    world.lake.receipts.fill_if_behind(world.log.append)
+    world.lake.history.fill()
     (tmp_path / "away").mkdir()
     for path in Path(world.lake.path).parent.iterdir():
         if not path.name.startswith("customers_changes"):

@@ -48,7 +48,7 @@ class Scene:
     def refresh(self, **pace: Any) -> Refresh:
         spec = customers_spec("SHOP", "shop", changes={"backfill": "automatic"})
         reach = Reach(0, 1, NOON)
-        lake = SimpleNamespace(published=dict, version=int, receipts=SimpleNamespace(undone=set))
+        lake = SimpleNamespace(published=dict, version=int, history=SimpleNamespace(undone=set))
         source = SimpleNamespace(
             spec=spec, feed=spec.changes, settled={}, reader=SimpleNamespace(read=lambda: reach, changes=None),
             lake=lake, behind=lambda *_: [], positions=lambda *_: {},

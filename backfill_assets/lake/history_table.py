@@ -1,0 +1,397 @@
+"""`<table>_history`: what was done to a table, in one table beside it that anyone can query. It is only appended to.
+
+It has a row for each commit of the table's log and for each partition of a receipt, also when Delta has cleaned the
+log; for each partition that a launch refused, and each launch that stopped or failed; and for each step of a version.
+
+A table that was put back from a copy of its folder, or cloned, has other commits than its history tells. So each fill
+says up to which version the log agreed with what was there: what earlier fills say of later versions counts no more.
+And a look believes the history as far as the log agrees with it, and the log from there on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from backfill_assets.core.history.operations import LoggedOperation, batches_as_one
+from backfill_assets.core.state.attempts import Attempt
+from backfill_assets.core.state.receipts import (
+    PartitionReceipt,
+    PublishedPartition,
+    Receipt,
+    marked_body,
+    newest_by_partition,
+    receipt_from_json,
+    undone_by,
+)
+from backfill_assets.core.state.tallies import instant_of
+from backfill_assets.core.state.version_steps import VersionStep
+from backfill_assets.errors import BackfillAssetsError, ReceiptError
+from backfill_assets.lake.paths import history_path
+from backfill_assets.lake.properties import TABLE_ID
+from backfill_assets.lake.saving import saving
+from backfill_assets.lake.small_tables import frame_of, small_table_options
+from backfill_assets.lake.unreadable import lost_files
+from backfill_assets.spark.failures import SPARK_FAILURES, first_words
+from backfill_assets.table.log import TableLog
+from backfill_assets.table.readers import log_of
+
+_COLUMNS = (
+    "what string, at string, version bigint, last_version bigint, partition string, rows bigint, checksum string, "
+    "first_event_time timestamp, last_event_time timestamp, run_id string, by string, reason string, detail string, "
+    "fill bigint, after bigint, table_id string"
+)
+_COMMIT = "commit"
+_OF_COMMITS = ("what", "at", "version", "last_version", "partition", "rows", "detail", "fill", "after", "table_id")
+"""Columns that say which rows of commits and receipts count, and what they tell."""
+
+Row = Mapping[str, Any]
+
+_FILL = "backfill_assets_fill"
+"""The transaction of each append: of two who have read the same history, one appends. And what its commit carries: the
+newest version of the table that is in the history, and when that was committed."""
+
+FILLED_EVERY = timedelta(days=1)
+FILLED_EACH = 500
+"""So long, or after so many commits, a table that goes on by itself waits until its history is filled."""
+
+_LOCK_TIMEOUT_SECONDS = 60.0
+"""Shorter than a table's own: what waits for the lock is filled by whoever holds it."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistoryTable:
+    """The history of one table.
+
+    Args:
+        spark: Asked only to append.
+        table: Key of the table, for messages.
+        log: Of the table itself.
+    """
+
+    spark: SparkSession
+    table: str
+    log: TableLog
+
+    @property
+    def path(self) -> str:
+        return history_path(self.log.path)
+
+    @property
+    def _own(self) -> TableLog:
+        return log_of(self.spark, self.path)
+
+    @property
+    def _table_id(self) -> str:
+        """Which table it is: one that was deleted and made again is another."""
+        return self.log.properties().get(TABLE_ID, "")
+
+    # -- read ----------------------------------------------------------------------------------------------------------
+
+    def receipts(self) -> dict[int, Receipt]:
+        """Return every receipt there is, by version of the table."""
+        stored, until = self._stored()
+        return _receipts_in(stored) | self.log.receipts(until)
+
+    def newest(self, *, until: int | None = None) -> dict[str, PublishedPartition]:
+        """Return the newest publish of each partition, as of a version of the table or the newest."""
+        return newest_by_partition(self._newest_receipts(until))
+
+    def undone(self) -> set[str]:
+        """Return the keys of partitions that were written last by an undo."""
+        receipts = sorted(self._newest_receipts().items())
+        newest = {key: receipt for _, receipt in receipts for key in receipt.partitions}
+        return {key for key, receipt in newest.items() if undone_by(receipt)}
+
+    def in_log(self, *, newest: int = 1_000) -> dict[int, Receipt]:
+        """Return the receipts among the newest commits of the log, and all that the history lacks, by version.
+
+        Every launch fills the history when it ends, unless it is killed; and a stream may commit any number of batches
+        before the next one looks for what that one published.
+        """
+        before = self.log.version() - newest
+        return self.log.receipts(min(before, self._filled_to()[0]) if before >= 0 else -1)
+
+    def operations(self) -> list[LoggedOperation]:
+        """Return every commit that was ever told of, in order; batches side by side may be one."""
+        stored, until = self._stored()
+        told = [_operation_of(row) for row in stored if row["what"] == _COMMIT]
+        return sorted([*told, *self.log.operations(until)], key=lambda one: one.version)
+
+    def attempts(self) -> list[Attempt]:
+        """Return what launches did not publish, the oldest first."""
+        found: dict[tuple[str, str, str], Attempt] = {}
+        for row in self._rows("refused", "stopped", "failed"):
+            name = row["at"], row["run_id"], row["what"]
+            fields: dict[str, Any] = json.loads(row["detail"])
+            known = found.get(name)
+            partitions = dict(known.partitions) if known else {}
+            if row["partition"] is not None:
+                partitions[row["partition"]] = fields.pop("why")
+            of_launch = {"version": row["version"], "run_id": row["run_id"], "reason": row["reason"], "by": row["by"]}
+            found[name] = Attempt(row["at"], row["what"], **of_launch, **fields, partitions=partitions)
+        return list(found.values())
+
+    def steps(self) -> list[VersionStep]:
+        """Return the steps of all versions of the table, the oldest first."""
+        return [VersionStep(**json.loads(row["detail"])) for row in self._rows("step")]
+
+    # -- appended to ---------------------------------------------------------------------------------------------------
+
+    def fill(self, attempts: Sequence[Attempt] = (), *, commits: bool = True) -> int:
+        """Append what the log has and the history lacks; return how many receipts that were.
+
+        Args:
+            attempts: What a launch did not publish, in the same commit.
+            commits: Whether commits are appended at all.
+
+        Raises:
+            ReceiptError: The history cannot be read. Nothing was appended.
+            TableLockedError, CommitConflictError: Another writer is there. Nothing was appended.
+        """
+        with self._saving():
+            if lost := lost_files(self.spark, self._own):
+                raise self._unreadable(f"{len(lost):,} of its files are gone, first `{min(lost)}`")
+            after = self._agreed(*self._filled_to())
+            operations = batches_as_one(self.log.operations(after)) if commits else []
+            receipts = self.log.receipts(after) if commits else {}
+            rows = [row for one in operations for row in _rows_of(one, receipts.get(one.version))]
+            rows += [row for one in attempts for row in _rows_of_attempt(one)]
+            self._append(rows, after)
+        return len(receipts)
+
+    def fill_if_due(self, now_utc: datetime, warn: Callable[[str], None]) -> None:
+        """Fill it if that was not done for a day, or for some hundred commits; a failure ends nothing."""
+        try:
+            if self._is_due(now_utc):
+                self.fill()
+        except (*SPARK_FAILURES, BackfillAssetsError) as error:
+            warn(f"What the log tells could not be copied to `{self.path}`; that is tried again. {first_words(error)}")
+
+    def add_steps(self, steps: Sequence[VersionStep]) -> None:
+        """Append steps of versions of the table, which may not be there itself, in one commit."""
+        with self._saving():
+            of_step = {"what": "step", "table_id": ""}
+            told = [
+                {"at": one.at, "by": one.by, "reason": one.reason, "detail": json.dumps(asdict(one))} for one in steps
+            ]
+            self._append([{**of_step, **row} for row in told], self._filled_to()[0])
+
+    def _saving(self) -> Any:
+        return saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS)
+
+    def _append(self, rows: Sequence[Mapping[str, Any]], after: int) -> None:
+        """Append rows in one commit, none if there are none.
+
+        Args:
+            after: The version up to which what is there agrees with the log.
+        """
+        if not rows:
+            return
+        number, table_id = self._own.version() + 1, self._table_id
+        commits = [(row["last_version"], row["at"]) for row in rows if row["what"] == _COMMIT]
+        newest = max(commits, default=self._filled_to())
+        carried = json.dumps({_FILL: newest, "table_id": table_id})
+        of_all = {"fill": number, "after": after, "table_id": table_id}
+        writer = frame_of(self.spark, [{**of_all, **row} for row in rows], _COLUMNS).write.format("delta")
+        writer.mode("append").options(**small_table_options(self.spark, self.path), userMetadata=carried).options(
+            txnAppId=_FILL, txnVersion=str(number)
+        ).save(self.path)
+
+    def _is_due(self, now_utc: datetime) -> bool:
+        """Say whether it was filled a day ago or earlier; if never, whether the table is that old."""
+        commits = self.log.reader.commits()
+        filled = self._own.reader.commits()
+        times = [max(filled.values())] if filled else [min(commits.values())] if commits else []
+        lacks = max(commits, default=-1) - self._filled_to()[0]
+        return lacks >= FILLED_EACH or (bool(times) and now_utc - times[0] >= FILLED_EVERY)
+
+    # -- which rows count ----------------------------------------------------------------------------------------------
+
+    def _stored(self) -> tuple[list[Row], int]:
+        """Return the rows of commits and receipts that count, and the last version of which they are believed."""
+        try:
+            rows = _counting(self._read(*_OF_COMMITS), self._table_id)
+        except ReceiptError:
+            if not self.log.is_whole(sys.maxsize):
+                raise
+            rows = []  # the log still has all that was ever done
+        until = self._agreed(*_newest(rows))
+        return [row for row in rows if row["last_version"] <= until], until
+
+    def _filled_to(self) -> tuple[int, str]:
+        """Return the newest version that is in it, and when that was committed; -1 if there is none.
+
+        Each append carries it, so rows are read only where somebody else has committed last.
+        """
+        for one in self._own.infos(newest=1).values():
+            carried = marked_body(one.user_metadata, _FILL)
+            if carried is not None and carried["table_id"] == self._table_id:
+                version, at = carried[_FILL]
+                return version, at
+        return _newest(_counting(self._read(*_OF_COMMITS), self._table_id))
+
+    def _agreed(self, version: int, at: str) -> int:
+        """Return the last version of which the history is believed; -1 if there is none.
+
+        Args:
+            version: The newest that it has.
+            at: When that was committed.
+        """
+        if version < 0:
+            return -1
+        found = {number: one.at.isoformat() for number, one in self.log.infos(version - 1).items()}
+        if found and found.get(version, at) == at:
+            return version
+        return min(self.log.reader.commits(), default=0) - 1
+
+    def _newest_receipts(self, until: int | None = None) -> dict[int, Receipt]:
+        """Return the receipts that say which the newest publish of each partition is.
+
+        A table that follows a database gets receipts with each refresh, for ever. So only the newest of each partition
+        are joined again, and all of those that an undo put back; a receipt then names the partitions of which it is
+        the newest.
+        """
+        stored, agreed = self._stored()
+        logged = self.log.receipts(agreed)
+        if until is not None:
+            stored = [row for row in stored if row["version"] <= until]
+            logged = {version: one for version, one in logged.items() if version <= until}
+        of_partitions = [row for row in stored if row["partition"] is not None]
+        newest = {row["partition"]: row["version"] for row in sorted(of_partitions, key=lambda row: row["version"])}
+        put_back = {key for one in logged.values() if one.kind == "put_back" for key in one.partitions}
+        put_back |= {row["partition"] for row in of_partitions if row["what"] == "put_back"}
+        chosen = [r for r in of_partitions if r["partition"] in put_back or newest[r["partition"]] == r["version"]]
+        named = {row["version"] for row in chosen}
+        of_commits = [row for row in stored if row["what"] == _COMMIT and row["version"] in named]
+        return _receipts_in([*of_commits, *chosen]) | logged
+
+    def _rows(self, *what: str) -> list[Row]:
+        """Return the rows of some kinds, the oldest first."""
+        mine = self._table_id, ""
+        found = [row for row in self._read() if row["what"] in what and row["table_id"] in mine]
+        return sorted(found, key=lambda row: [row[name] or "" for name in ("at", "run_id", "partition")])
+
+    def _read(self, *columns: str) -> list[Row]:
+        """Return all rows, in some columns or in all."""
+        try:
+            rows = self._own.rows(columns or None)
+        except BackfillAssetsError as error:
+            raise self._unreadable(error.what) from error
+        return [*rows] if rows else []
+
+    def _unreadable(self, why: str) -> ReceiptError:
+        return ReceiptError(
+            f"`{self.table}`: its history at `{self.path}` cannot be read: {why}",
+            state="The table's rows are not affected.",
+            remedy="Put the folder back from a backup; or move it away, and the next launch fills it again from the "
+            "table's log: partitions that were published before that begins are launched again.",
+        )
+
+
+def _counting(rows: Iterable[Row], table_id: str) -> list[Row]:
+    """Return the rows of commits and receipts of a table that no later fill has said to be of another past."""
+    mine = [row for row in rows if row["table_id"] == table_id and row["last_version"] is not None]
+    most, limits, after = sys.maxsize, dict[int, int](), {row["fill"]: row["after"] for row in mine}
+    for fill in sorted(after, reverse=True):
+        limits[fill] = most
+        most = min(most, after[fill])
+    return [row for row in mine if row["last_version"] <= limits[row["fill"]]]
+
+
+def _newest(rows: Iterable[Row]) -> tuple[int, str]:
+    """Return the newest version that rows tell of, and when that was committed; -1 if there are none."""
+    told = ((row["last_version"], row["at"]) for row in rows if row["what"] == _COMMIT)
+    return max(told, default=(-1, ""))
+
+
+# -- as rows, and back -------------------------------------------------------------------------------------------------
+
+
+def _rows_of(one: LoggedOperation, receipt: Receipt | None) -> list[dict[str, Any]]:
+    """Return the row of a commit, and one for each partition that its receipt names."""
+    detail = {
+        "operation": one.name,
+        "properties": dict(one.properties),
+        "live": one.live,
+        "stream": one.stream,
+        "batches": one.batches,
+        "receipt": receipt and replace(receipt, partitions={}).to_json(),
+    }
+    of_commit = {"at": one.at.astimezone(UTC).isoformat(), "version": one.version, "last_version": one.last_version}
+    if receipt is None:
+        return [{**of_commit, "what": _COMMIT, "rows": one.rows, "detail": json.dumps(detail)}]
+    of_commit |= {"run_id": receipt.run_id, "by": receipt.by, "reason": receipt.reason}
+    return [
+        {**of_commit, "what": _COMMIT, "detail": json.dumps(detail)},
+        *(
+            {
+                **of_commit,
+                "what": receipt.kind,
+                "partition": key,
+                "rows": part.rows,
+                "checksum": part.checksum,
+                "first_event_time": _iso(part.first_event_micros),
+                "last_event_time": _iso(part.last_event_micros),
+                "detail": json.dumps(asdict(part)),
+            }
+            for key, part in receipt.partitions.items()
+        ),
+    ]
+
+
+def _rows_of_attempt(one: Attempt) -> list[dict[str, Any]]:
+    """Return a row for each partition that was refused; one for the launch if none was."""
+    of_all = {
+        "what": one.outcome,
+        "at": one.at,
+        "version": one.version,
+        "run_id": one.run_id,
+        "by": one.by,
+        "reason": one.reason,
+    }
+    told = {"root_run_id": one.root_run_id, "why": one.why}
+    if not one.partitions:
+        return [{**of_all, "detail": json.dumps(told)}]
+    return [
+        {**of_all, "partition": key, "detail": json.dumps({**told, "why": why})} for key, why in one.partitions.items()
+    ]
+
+
+def _iso(micros: int | None) -> str | None:
+    instant = instant_of(micros)
+    return None if instant is None else instant.isoformat(timespec="microseconds")
+
+
+def _operation_of(row: Row) -> LoggedOperation:
+    detail: dict[str, Any] = json.loads(row["detail"])
+    return LoggedOperation(
+        row["version"],
+        datetime.fromisoformat(row["at"]),
+        detail["operation"],
+        detail["properties"],
+        detail["live"],
+        stream=detail["stream"],
+        rows=row["rows"] or 0,
+        batches=detail["batches"],
+    )
+
+
+def _receipts_in(rows: Iterable[Row]) -> dict[int, Receipt]:
+    """Return the receipts in rows of commits and partitions, by version."""
+    partitions: dict[int, dict[str, PartitionReceipt]] = {}
+    found: dict[int, Receipt] = {}
+    for row in rows:
+        told: Any = json.loads(row["detail"])
+        if row["what"] != _COMMIT:
+            of_version = partitions.setdefault(row["version"], {})
+            of_version[row["partition"]] = PartitionReceipt.from_values(*told.values())
+        elif (receipt := receipt_from_json(told["receipt"])) is not None:
+            found[row["version"]] = receipt
+    return {version: replace(found[version], partitions=partitions.get(version, {})) for version in sorted(found)}

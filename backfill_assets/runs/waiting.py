@@ -1,0 +1,12 @@
+"""What a command waits for, said before it begins."""
+
+from __future__ import annotations
+
+import click
+
+
+def say_what_takes_long(sentence: str) -> None:
+    """Say a sentence on standard error, if this process carries out a command whose answer is not JSON."""
+    asked = click.get_current_context(silent=True)
+    if asked is not None and not asked.params.get("as_json"):
+        click.echo(sentence, err=True)
