@@ -62,9 +62,27 @@ def log_of(spark: SparkSession, path: str, said: Callable[[str], None] = lambda 
         return TableLog(path, DeltaRsReader(str(folder), f"{folder}/_delta_log", files, {}, by_spark, said))
     if urlparse(path).scheme in ("s3", "s3a"):
         options = storage_options(path, partial(setting, spark))
-        files = arrow_fs.PyFileSystem(DeltaStorageHandler(path, options))
-        return TableLog(path, DeltaRsReader(path, "_delta_log", files, options, by_spark, said, is_far=True))
+        if not (why := _reached(path, options)):
+            files = arrow_fs.PyFileSystem(DeltaStorageHandler(path, options))
+            return TableLog(path, DeltaRsReader(path, "_delta_log", files, options, by_spark, said, is_far=True))
+        said(f"delta-rs cannot reach `{path}`, so Spark is asked: {why}")
     return TableLog(path, by_spark)
+
+
+_why_out_of_reach = dict[str, str]()
+"""Why this process cannot read a bucket, by its name, for Spark may have other credentials; empty if it can."""
+
+
+def _reached(path: str, options: dict[str, str]) -> str:
+    """Return why this process cannot read the bucket of a table, which is tried once; empty if it can."""
+    bucket = urlparse(path).netloc
+    if bucket not in _why_out_of_reach:
+        _why_out_of_reach[bucket] = ""
+        try:
+            arrow_fs.PyFileSystem(DeltaStorageHandler(path, options)).get_file_info("_delta_log")
+        except (OSError, DeltaError, ValueError) as error:
+            _why_out_of_reach[bucket] = " ".join(str(error).split())[:200]
+    return _why_out_of_reach[bucket]
 
 
 def open_table(spark: SparkSession, path: str, version: int | None = None) -> DataFrame | None:
