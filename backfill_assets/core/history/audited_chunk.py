@@ -167,20 +167,22 @@ class Auditor(Generic[Rows]):
         done, total, began = 0, sum(map(len, plan.chunks)), self.lake.version()
         for number, partitions in enumerate(plan.chunks, start=1):
             of = number, len(plan.chunks)
-            yield from self._rehearse(Chunk(partitions, of, plan.surveys, plan.foreign, began_at=began))
+            chunk = Chunk(partitions, of, plan.surveys, plan.foreign, began_at=began)
+            while chunk.partitions:
+                found, again = self._rehearse(chunk)
+                yield from found
+                chunk = replace(chunk, partitions=again, must_keep=True)
             done += len(partitions)
             self.effects.log(f"Read {done:,} of {total:,} partitions.")
 
-    def _rehearse(self, chunk: Chunk) -> Iterator[Rehearsed]:
+    def _rehearse(self, chunk: Chunk) -> tuple[list[Rehearsed], tuple[Partition, ...]]:
+        """Read and audit a chunk; return what became of it, and the partitions that have to be read again."""
         with self.audited(chunk, self.lake.version(), Stopwatch(self.effects.clock), writes=False) as audited:
-            again = audited.again
             tallies, same = audited.read.staged.tallies, audited.same.published
             found = [
                 Rehearsed(v, tallies.get(v.partition.key, EMPTY), v.partition.key in same) for v in audited.verdicts
             ]
-        yield from found
-        if again:
-            yield from self._rehearse(replace(chunk, partitions=again, must_keep=True))
+            return found, audited.again
 
     def _receipt(
         self,

@@ -5,6 +5,7 @@ Knows neither Spark nor Dagster; what it needs of an engine is in `core/history/
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -118,9 +119,15 @@ class Publisher(Generic[Rows]):
                 yield NextChunk(number, rows, files)
             of = number, len(plan.chunks)
             chunk = Chunk(tuple(partitions), of, plan.surveys, plan.foreign, began_at=self.others.began)
-            for outcome in self._in_two_parts(chunk):
-                rows, refused = rows + _rows_read(outcome), refused + isinstance(outcome, Refused)
-                yield outcome
+            waiting = deque(self._parts(chunk))
+            while waiting:
+                part = waiting.popleft()
+                for outcome in self._publish(part):
+                    if isinstance(outcome, Chunk):
+                        waiting.appendleft(outcome)
+                        continue
+                    rows, refused = rows + _rows_read(outcome), refused + isinstance(outcome, Refused)
+                    yield outcome
             files += sum(plan.surveys[partition.key].files for partition in partitions)
             rest = tuple(partition for chunk in plan.chunks[number:] for partition in chunk)
             if rest and self.launch.max_refused is not None and refused >= self.launch.max_refused:
@@ -128,24 +135,26 @@ class Publisher(Generic[Rows]):
                 yield LeftOut(rest, why, published=False, is_failure=True)
                 return
 
-    def _in_two_parts(self, chunk: Chunk) -> Iterator[Outcome]:
-        """Publish the partitions that changed, and then those that nothing tells from what was published of them.
+    def _parts(self, chunk: Chunk) -> list[Chunk]:
+        """Return the partitions that changed, and then those that nothing tells from what was published of them.
 
         The latter are only counted as a rule: nothing is written for them. A chunk stays whole if rows may move between
         its partitions, if a guard looks at all of them, or if one call makes them.
         """
         if self.launch.guards or chunk.foreign or self.spec.changes or self.source.makes_chunks_at_once():
-            yield from self.publish(chunk)
-            return
+            return [chunk]
         known, parts = self.launch.may_be_identical, dict[bool, list[Partition]]()
         audited = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
         for partition in chunk.partitions:
             parts.setdefault(is_as_published(known, audited, [partition], chunk.surveys), []).append(partition)
-        for _, part in sorted(parts.items()):
-            yield from self.publish(replace(chunk, partitions=tuple(part)))
+        return [replace(chunk, partitions=tuple(part)) for _, part in sorted(parts.items())]
 
-    def publish(self, chunk: Chunk) -> Iterator[Outcome]:
-        """Publish one chunk, again as long as its failure may pass; not what newer code has published meanwhile."""
+    def _publish(self, chunk: Chunk) -> Iterator[Outcome | Chunk]:
+        """Publish one chunk, again as long as its failure may pass; not what newer code has published meanwhile.
+
+        Yields outcomes, and last what of it has to be read again: a chunk with attempts of its own, so that what was
+        told of the others is not told twice.
+        """
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self.lake.failures():
@@ -165,12 +174,12 @@ class Publisher(Generic[Rows]):
                 if self.launch.plan and isinstance(error, CommitConflictError | SourceChangedError):
                     raise  # a plan is of what source and table were
                 wait_to_repeat(error, attempt, self.effects)
-            else:  # with attempts of its own: what was told of the others is not told twice
+            else:
                 if again:
                     self.effects.log(
                         f"{len(again):,} partitions are read again: not all of the table is as it was published."
                     )
-                    yield from self.publish(replace(chunk, partitions=again, must_keep=True))
+                    yield replace(chunk, partitions=again, must_keep=True)
                 return
 
     def _foreign_since(self, partitions: Sequence[Partition], staged_from: int) -> frozenset[Partition]:

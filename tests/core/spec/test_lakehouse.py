@@ -53,9 +53,9 @@ def test_an_input_that_starts_later_is_reported():
 
 
 def test_a_table_in_the_place_of_another_ones_side_table_is_reported():
-    """Receipts, late rows and what is quarantined lie beside a table, under its name and a word; a stream is an asset."""
+    """Its history, late rows and what is quarantined lie beside a table, under its name and a word; a stream is an asset."""
     live = {"path": "events", "starts": "2024-01-04", "late": "keep"}
-    for word in ("receipts", "attempts", "operations", "late", "quarantine", "live"):
+    for word in ("history", "late", "quarantine", "live"):
         (found,) = reports_on(spec(live=live), spec(key=f"bronze/orders_{word}"))
         assert found[0] == f"bronze/orders_{word}"
         assert found[1].startswith("key: `bronze/orders` has ")
