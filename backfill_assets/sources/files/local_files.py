@@ -9,9 +9,11 @@ import os
 import re
 import stat
 import sys
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import quote
 
 import xxhash
 from pyspark.sql import SparkSession
@@ -39,8 +41,11 @@ _COPYING = "._COPYING_"
 _SEED = 42
 """Of `xxhash64` in Spark."""
 
-_PLAIN = re.compile(r"[A-Za-z0-9._=+,@~-]+")
-"""Names that are the same in a URI."""
+_ASK_SPARK = re.compile(r"[:\ud800-\udfff]")
+"""In a name: a colon, which Hadoop takes for a scheme, and bytes that are not UTF-8, which Java cannot name."""
+
+_STAY = re.compile(r"[A-Za-z0-9_!.~'()*,;$&+=@/:-]+")
+"""Letters of a path that Java's URI leaves as they are, beside those that are not ASCII."""
 
 
 class FoundFile(NamedTuple):
@@ -72,7 +77,7 @@ def files_below(spark: SparkSession, root: str) -> list[FoundFile] | None:
     | `.name`, `_name`, `name._COPYING_`: file or folder   | left out, as there   |
     | `_name=value`                                        | taken, as there      |
     | a folder, or a link, with a name of a summary        | Spark is asked       |
-    | a letter that a URI would escape, a colon            | Spark is asked       |
+    | a colon, or bytes that are not UTF-8                 | Spark is asked       |
     | a link that leads nowhere, or back; no file, no dir  | Spark is asked       |
     | a folder that may not be read, or that is not there  | Spark is asked       |
     """
@@ -241,14 +246,32 @@ def _is_hidden(name: str) -> bool:
 
 
 def _found(path: str, status: os.stat_result) -> FoundFile:
-    uri = f"file:{path}"
+    listed, uri = f"file:{path}", f"file:{_escaped(path)}"
     if not status.st_size:
-        return FoundFile(uri, 0, 0, uri, 0)
+        return FoundFile(listed, 0, 0, uri, 0)
     file_id = xxhash.xxh64_intdigest(uri.encode(), seed=_SEED)
     signed = file_id - (1 << 64) if file_id >> 63 else file_id
-    return FoundFile(uri, status.st_size, status.st_mtime_ns // 1_000_000 * 1_000, uri, signed)
+    return FoundFile(listed, status.st_size, status.st_mtime_ns // 1_000_000 * 1_000, uri, signed)
+
+
+def _escaped(path: str) -> str:
+    """Return a path as Java's URI has it: of what is not ASCII only blanks and control characters are escaped.
+
+    Source: `java.net.URI`, "Character categories", `other`.
+    """
+    if _STAY.fullmatch(path):
+        return path
+    return "".join(
+        letter
+        if _STAY.fullmatch(letter) or (letter > "\x7f" and unicodedata.category(letter) not in _BLANKS)
+        else quote(letter)
+        for letter in path
+    )
+
+
+_BLANKS = ("Cc", "Zs", "Zl", "Zp")
 
 
 def _refuse_odd(*names: str) -> None:
-    if not all(map(_PLAIN.fullmatch, names)):
+    if any(map(_ASK_SPARK.search, names)):
         raise _AskSparkError

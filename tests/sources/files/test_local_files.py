@@ -11,6 +11,7 @@ from pyspark.sql import SparkSession
 
 from backfill_assets.sources.files import listing
 from backfill_assets.sources.files.footers import read_footer
+from backfill_assets.sources.files.listing import every_file
 from backfill_assets.sources.files.local_files import files_below, left_in
 from backfill_assets.spark.local_disk import MACHINE, this_machine
 from tests.sources.files.landing import source_of
@@ -106,6 +107,36 @@ def test_a_server_elsewhere_sees_other_files(tmp_path: Path, settings: dict[str,
     found = files_below(Server(**settings), str(tmp_path))
 
     assert (found is not None) == is_here
+
+
+def test_files_with_odd_names_are_listed_as_spark_lists_them(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Blanks, punctuation, letters of other languages: the same paths, URIs and ids, so nobody starts Spark for a name."""
+    letters = [chr(code) for code in range(32, 127) if chr(code) not in "/:"]
+    letters += [
+        "é",
+        "e\u0301",
+        "ß",
+        "日本",
+        "\u00a0",
+        "\u3000",
+        "\u2028",
+        "\u0085",
+        "🦆",
+        "%20",
+        "a b c",
+        "100%",
+        "\t",
+        "\x7f",
+    ]
+    for number, letter in enumerate(letters):
+        written(tmp_path / "in" / f"dt=1{letter}" / f"x{letter}y{number}.json")
+        written(tmp_path / "in" / "flat" / f"x{letter}.json", b"")
+    here = files_below(spark, str(tmp_path / "in"))
+    monkeypatch.setattr(listing, "files_below", lambda *_: None)
+    by_spark, _ = every_file(spark, "bronze/orders", str(tmp_path / "in"))
+    assert sorted(here or []) == sorted(by_spark)
 
 
 @pytest.mark.prove
