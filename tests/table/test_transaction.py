@@ -15,8 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from backfill_assets.core.sql import replace_where
+from backfill_assets.core.state.fence import AT
 from backfill_assets.errors import (
     CommitConflictError,
+    LivePartitionsError,
     PutBackError,
     SourceChangedError,
     StagedContentLostError,
@@ -119,6 +121,21 @@ def commit(transactions: Transactions, files: Any, base: int, **how: Any) -> Non
     """Publish files as the whole content of one day."""
     given = {"user_metadata": "{}", "check": lambda _: None, **how}
     transactions.commit([(files, {DAY})], replace_where("dt", parts(DAY)), {DAY}, base=base, **given)
+
+
+def test_the_fence_is_read_in_the_snapshot_that_is_committed_on(shop):
+    """One that was moved after the last look is seen, and what it refuses is not committed."""
+    transactions, base, seen = Transactions(shop.spark, str(shop.path)), shop.lake.version(), list[str | None]()
+    files = transactions.write(shop.frame([order(50, DAY)]), version=base)
+    shop.spark.sql(f"ALTER TABLE delta.`{shop.path}` SET TBLPROPERTIES ('{AT}' = 'moved')")
+
+    def refuse(properties: dict[str, str]) -> None:
+        seen.append(properties.get(AT))
+        raise LivePartitionsError("It is live.", state="", remedy="")
+
+    with pytest.raises(LivePartitionsError):
+        commit(transactions, files, base, check=refuse)
+    assert (seen, shop.lake.version()) == (["moved"], base + 1)
 
 
 def test_an_append_elsewhere_is_no_conflict(shop):
