@@ -472,22 +472,27 @@ def _module(package: Any, name: str) -> Any:
 def _joined(call: Callable[[], None]) -> None:
     """Make a call in a thread that is waited for, whatever happens to this one.
 
-    An interrupted call to the JVM leaves a commit behind that nobody knows of.
+    An interrupted call to the JVM leaves a commit behind that nobody knows of. `Thread.join` will not do: in Python
+    3.11 a join that is interrupted takes the thread for ended.
     """
     failed: list[BaseException] = []
+    may_begin, has_ended = threading.Event(), threading.Event()
 
     def make() -> None:
+        may_begin.wait()
         try:
             call()
         except BaseException as error:  # noqa: BLE001 (raised again below)
             failed.append(error)
+        finally:
+            has_ended.set()
 
-    thread = threading.Thread(target=make, name="delta-commit")
-    thread.start()
+    threading.Thread(target=make, name="delta-commit", daemon=True).start()
     interrupted: BaseException | None = None
-    while thread.is_alive():
+    while not has_ended.is_set():
         try:
-            thread.join()
+            may_begin.set()
+            has_ended.wait()
         except BaseException as error:  # noqa: BLE001 (raised again below)
             interrupted = interrupted or error
     if interrupted is not None:

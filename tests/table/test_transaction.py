@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,13 @@ def delete(shop: DeltaShop) -> None:
     shop.spark.sql(f"DELETE FROM delta.`{shop.path}` WHERE order_id = 10")
 
 
+def delete_in_the_file(shop: DeltaShop) -> None:
+    """By a deletion vector: the file is the same, and has a row less."""
+    before = files_in_table(shop)
+    delete(shop)
+    assert files_in_table(shop) == before
+
+
 def restore(shop: DeltaShop) -> None:
     shop.spark.sql(f"RESTORE TABLE delta.`{shop.path}` TO VERSION AS OF 0")
 
@@ -104,9 +112,11 @@ def test_a_change_between_write_and_commit_is_a_conflict(shop, change):
     assert multiset(shop.rows()) == before
 
 
-@pytest.mark.parametrize("change", [append, delete, restore, optimize])
+@pytest.mark.parametrize("change", [append, delete, delete_in_the_file, restore, optimize])
 def test_base_files_alone_find_a_change(shop, change):
     """Without the look at the commits in between, the files of the partitions say that somebody came."""
+    if change is delete_in_the_file:
+        shop.spark.sql(f"ALTER TABLE delta.`{shop.path}` SET TBLPROPERTIES ('delta.enableDeletionVectors' = 'true')")
     transactions, base = Transactions(shop.spark, str(shop.path)), shop.lake.version()
     files = transactions.write(shop.frame([order(50, DAY)]), version=base)
     if change is optimize:
@@ -208,6 +218,35 @@ def test_files_are_committed_once(shop):
         with pytest.raises(UnsafeWriteError, match="committed before"):
             shop.lake.overwrite(chunk, parts(DAY), receipt_for(shop, chunk, [DAY]))
     assert shop.lake.version() == newer
+
+
+class Stopped(BaseException):
+    """What ends a run in the middle of a call."""
+
+
+def test_an_interrupted_commit_has_ended_when_that_is_told(shop, monkeypatch):
+    """Whoever stops a launch in its commit hears of it afterwards: then the log says whether it was made."""
+    transactions, base = Transactions(shop.spark, str(shop.path)), shop.lake.version()
+    files = transactions.write(shop.frame([order(50, DAY)]), version=base)
+    operation = Transactions._operation
+
+    def stop(*_: Any) -> None:
+        raise Stopped
+
+    def interrupted_soon(*given: Any) -> Any:
+        made = operation(*given)
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        return made
+
+    monkeypatch.setattr(Transactions, "_operation", interrupted_soon)
+    before = signal.signal(signal.SIGALRM, stop)
+    try:
+        with pytest.raises(Stopped):
+            commit(transactions, files, base, user_metadata="x" * 3_900_000)  # which takes a while
+        assert shop.lake.version() == base + 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_a_commit_with_other_files_is_found(shop):
