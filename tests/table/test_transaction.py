@@ -324,6 +324,31 @@ def test_what_the_writer_changes_is_found(shop, monkeypatch):
     assert data_files(shop) == before
 
 
+def test_files_of_which_delta_counted_no_rows_are_not_published(shop, monkeypatch):
+    """What a later launch may destroy is measured by these counts."""
+    setting = "spark.databricks.delta.stats.collect"
+    monkeypatch.delitem(REQUIRED_SETTINGS, setting)
+    before = data_files(shop)
+    shop.spark.conf.set(setting, "false")
+    try:
+        with pytest.raises(StagedContentLostError, match="Delta counted"):
+            staged(shop, orders(DAY))
+    finally:
+        shop.spark.conf.set(setting, "true")
+    assert data_files(shop) == before
+
+
+def test_a_receipt_of_other_rows_than_the_files_have_is_not_committed(shop):
+    """Rows that lie in no file of the commit would be in its receipt, and in no reader's answer."""
+    before = multiset(shop.rows())
+    with staged(shop, orders(DAY, 3)) as chunk:
+        receipt = receipt_for(shop, chunk, [DAY])
+        part = replace(receipt.partitions[DAY], rows=4)
+        with pytest.raises(UnsafeWriteError, match="do not hold the rows of their receipt"):
+            shop.lake.overwrite(chunk, parts(DAY), replace(receipt, partitions={DAY: part}))
+    assert multiset(shop.rows()) == before
+
+
 def test_rows_that_are_set_aside_once_only_are_found(shop, tmp_path):
     """The first read finds a row without a key, the second one does not: the row would be in no file and in no count."""
     marker = str(tmp_path / "read once")
