@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 
@@ -15,7 +14,7 @@ from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.fence import first_fence, refuse_past_boundary
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError, UnsafeWriteError
-from backfill_assets.lake.properties import PROPERTIES, TABLE_ID
+from backfill_assets.lake.properties import PROPERTIES
 from backfill_assets.spark.expressions import partition_type
 from backfill_assets.table.log import Snapshot
 
@@ -96,7 +95,7 @@ def create_statement(spec: TableSpec, path: str) -> str:
         if spec.columns[name].type not in WITHOUT_STATISTICS
     ]
     properties = PROPERTIES | {"delta.dataSkippingStatsColumns": ",".join(quoted(name) for name in statistics)}
-    properties |= {TABLE_ID: uuid.uuid4().hex} | facts_of(spec) | (fence.properties() if fence else {})
+    properties |= facts_of(spec) | (fence.properties() if fence else {})
     return sql.create_table(
         path,
         columns_of(spec),

@@ -11,6 +11,7 @@ from typing import Any
 import deltalake
 import pyarrow
 from deltalake.exceptions import DeltaError, DeltaProtocolError
+from pyarrow.dataset import get_partition_keys
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.state.row_hash import checksum_of_rows
@@ -40,9 +41,18 @@ def contents(
     """
     with translated(_path_of(table)):
         _refuse_other_columns(table, columns, partition_column)
+        files: Any = table.to_pyarrow_dataset()
+        by_value: dict[str, list[Any]] = {}
+        for file in files.get_fragments():
+            named = get_partition_keys(file.partition_expression)
+            by_value.setdefault(str(named.get(partition_column)), []).append(file)
         for key, value in values.items():
-            found: Any = table.to_pyarrow_table(filters=[(partition_column, "=", value)], columns=list(columns))
-            yield key, checksum_of_rows(list(columns.values()), _rows_of(found, columns))
+            rows = (
+                row
+                for file in by_value.get(str(value), ())
+                for row in _rows_of(file.to_table(schema=files.schema, columns=list(columns)), columns)
+            )
+            yield key, checksum_of_rows(list(columns.values()), rows)
 
 
 def opened(spark: SparkSession, path: str) -> deltalake.DeltaTable:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import sys
+import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -19,6 +20,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 
+from backfill_assets.core.history.effects import ATTEMPTS
 from backfill_assets.core.history.operations import LoggedOperation, batches_as_one
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.receipts import (
@@ -32,9 +34,8 @@ from backfill_assets.core.state.receipts import (
 )
 from backfill_assets.core.state.tallies import instant_of
 from backfill_assets.core.state.version_steps import VersionStep
-from backfill_assets.errors import BackfillAssetsError, ReceiptError
+from backfill_assets.errors import TRIED_AGAIN, BackfillAssetsError, CommitConflictError, ReceiptError
 from backfill_assets.lake.paths import history_path
-from backfill_assets.lake.properties import TABLE_ID
 from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import frame_of, small_table_options
 from backfill_assets.lake.unreadable import lost_files
@@ -54,8 +55,11 @@ _OF_COMMITS = ("what", "at", "version", "last_version", "partition", "rows", "de
 Row = Mapping[str, Any]
 
 _FILL = "backfill_assets_fill"
-"""The transaction of each append: of two who have read the same history, one appends. And what its commit carries: the
-newest version of the table that is in the history, and when that was committed."""
+"""The transaction of each append: of two who have read the same history, one appends. And the mark of what its commit
+carries: the append's id and number, and the newest commit of the table that is in the history."""
+
+_RECENT = 20
+"""So many of the newest commits are looked through for an append of ours."""
 
 FILLED_EVERY = timedelta(days=1)
 FILLED_EACH = 500
@@ -89,8 +93,7 @@ class HistoryTable:
 
     @property
     def _table_id(self) -> str:
-        """Which table it is: one that was deleted and made again is another."""
-        return self.log.properties().get(TABLE_ID, "")
+        return self.log.table_id()
 
     # -- read ----------------------------------------------------------------------------------------------------------
 
@@ -116,7 +119,7 @@ class HistoryTable:
         before the next one looks for what that one published.
         """
         before = self.log.version() - newest
-        return self.log.receipts(min(before, self._filled_to()[0]) if before >= 0 else -1)
+        return self.log.receipts(min(before, self._agreed_to()) if before >= 0 else -1)
 
     def operations(self) -> list[LoggedOperation]:
         """Return every commit that was ever told of, in order; batches side by side may be one."""
@@ -158,13 +161,15 @@ class HistoryTable:
         with self._saving():
             if lost := lost_files(self.spark, self._own):
                 raise self._unreadable(f"{len(lost):,} of its files are gone, first `{min(lost)}`")
-            after = self._agreed(*self._filled_to())
-            operations = batches_as_one(self.log.operations(after)) if commits else []
-            receipts = self.log.receipts(after) if commits else {}
-            rows = [row for one in operations for row in _rows_of(one, receipts.get(one.version))]
-            rows += [row for one in attempts for row in _rows_of_attempt(one)]
-            self._append(rows, after)
-        return len(receipts)
+            for _ in range(ATTEMPTS):
+                after = self._agreed_to()
+                operations = batches_as_one(self.log.operations(after)) if commits else []
+                receipts = self.log.receipts(after) if commits else {}
+                rows = [row for one in operations for row in _rows_of(one, receipts.get(one.version))]
+                rows += [row for one in attempts for row in _rows_of_attempt(one)]
+                if self._append(rows, after):
+                    return len(receipts)
+        raise self._overtaken()
 
     def fill_if_due(self, now_utc: datetime, warn: Callable[[str], None]) -> None:
         """Fill it if that was not done for a day, or for some hundred commits; a failure ends nothing."""
@@ -181,35 +186,41 @@ class HistoryTable:
             told = [
                 {"at": one.at, "by": one.by, "reason": one.reason, "detail": json.dumps(asdict(one))} for one in steps
             ]
-            self._append([{**of_step, **row} for row in told], self._filled_to()[0])
+            rows = [{**of_step, **row} for row in told]
+            if not any(self._append(rows, self._agreed_to()) for _ in range(ATTEMPTS)):
+                raise self._overtaken()
 
     def _saving(self) -> Any:
         return saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS)
 
-    def _append(self, rows: Sequence[Mapping[str, Any]], after: int) -> None:
-        """Append rows in one commit, none if there are none.
+    def _append(self, rows: Sequence[Mapping[str, Any]], after: int) -> bool:
+        """Append rows in one commit, none if there are none; return whether it is done.
+
+        It is not if another one has appended meanwhile: then Delta takes this one for the same, and makes no commit.
 
         Args:
             after: The version up to which what is there agrees with the log.
         """
         if not rows:
-            return
-        number, table_id = self._own.version() + 1, self._table_id
+            return True
+        before, table_id, append_id = self._newest_fill(), self._table_id, uuid.uuid4().hex
         commits = [(row["last_version"], row["at"]) for row in rows if row["what"] == _COMMIT]
-        newest = max(commits, default=self._filled_to())
-        carried = json.dumps({_FILL: newest, "table_id": table_id})
-        of_all = {"fill": number, "after": after, "table_id": table_id}
+        of_all = {"fill": before.number + 1, "after": after, "table_id": table_id}
+        newest = max(commits, default=before.newest if before.table_id == table_id else (-1, ""))
+        carried = json.dumps({_FILL: append_id, "number": before.number + 1, "newest": newest, "table_id": table_id})
         writer = frame_of(self.spark, [{**of_all, **row} for row in rows], _COLUMNS).write.format("delta")
         writer.mode("append").options(**small_table_options(self.spark, self.path), userMetadata=carried).options(
-            txnAppId=_FILL, txnVersion=str(number)
+            txnAppId=_FILL, txnVersion=str(before.number + 1)
         ).save(self.path)
+        recent = self._own.infos(newest=_RECENT).values()
+        return any((marked_body(one.user_metadata, _FILL) or {}).get(_FILL) == append_id for one in recent)
 
     def _is_due(self, now_utc: datetime) -> bool:
         """Say whether it was filled a day ago or earlier; if never, whether the table is that old."""
         commits = self.log.reader.commits()
         filled = self._own.reader.commits()
         times = [max(filled.values())] if filled else [min(commits.values())] if commits else []
-        lacks = max(commits, default=-1) - self._filled_to()[0]
+        lacks = max(commits, default=-1) - self._agreed_to()
         return lacks >= FILLED_EACH or (bool(times) and now_utc - times[0] >= FILLED_EVERY)
 
     # -- which rows count ----------------------------------------------------------------------------------------------
@@ -222,34 +233,43 @@ class HistoryTable:
             if not self.log.is_whole(sys.maxsize):
                 raise
             rows = []  # the log still has all that was ever done
-        until = self._agreed(*_newest(rows))
+        until = self._agreed(rows)
         return [row for row in rows if row["last_version"] <= until], until
 
-    def _filled_to(self) -> tuple[int, str]:
-        """Return the newest version that is in it, and when that was committed; -1 if there is none.
-
-        Each append carries it, so rows are read only where somebody else has committed last.
-        """
+    def _newest_fill(self) -> _Fill:
+        """Return what was appended last. Each append carries it: rows are read where somebody else has committed."""
         for one in self._own.infos(newest=1).values():
             carried = marked_body(one.user_metadata, _FILL)
-            if carried is not None and carried["table_id"] == self._table_id:
-                version, at = carried[_FILL]
-                return version, at
-        return _newest(_counting(self._read(*_OF_COMMITS), self._table_id))
+            if carried is not None:
+                version, at = carried["newest"]
+                return _Fill(carried["number"], (version, at), carried["table_id"])
+        rows = self._read(*_OF_COMMITS)
+        number = max([self._own.version(), *(row["fill"] for row in rows)], default=-1)
+        return _Fill(number, _newest(_counting(rows, self._table_id)), self._table_id)
 
-    def _agreed(self, version: int, at: str) -> int:
-        """Return the last version of which the history is believed; -1 if there is none.
+    def _agreed_to(self) -> int:
+        """Return the last version of which the history is believed; -1 if there is none."""
+        fill = self._newest_fill()
+        if fill.table_id == self._table_id and self._is_in_log(*fill.newest):
+            return fill.newest[0]
+        return self._agreed(_counting(self._read(*_OF_COMMITS), self._table_id))
 
-        Args:
-            version: The newest that it has.
-            at: When that was committed.
+    def _is_in_log(self, version: int, at: str) -> bool:
+        """Say whether the log has the same commit of a version."""
+        (found,) = self.log.infos(version - 1, until=version).values() or [None]
+        return found is not None and found.at.isoformat() == at
+
+    def _agreed(self, rows: Sequence[Row]) -> int:
+        """Return the last version of which rows that count are believed; -1 if there is none.
+
+        It is the last of which the log has the same commit. If the log has forgotten every commit that they tell of,
+        nothing speaks against them.
         """
-        if version < 0:
-            return -1
-        found = {number: one.at.isoformat() for number, one in self.log.infos(version - 1).items()}
-        if found and found.get(version, at) == at:
-            return version
-        return min(self.log.reader.commits(), default=0) - 1
+        told = sorted({(row["last_version"], row["at"]) for row in rows if row["what"] == _COMMIT}, reverse=True)
+        oldest = min(self.log.reader.commits(), default=0)
+        if told and told[0][0] < oldest:
+            return told[0][0]
+        return next((version for version, at in told if version >= oldest and self._is_in_log(version, at)), -1)
 
     def _newest_receipts(self, until: int | None = None) -> dict[int, Receipt]:
         """Return the receipts that say which the newest publish of each partition is.
@@ -286,6 +306,13 @@ class HistoryTable:
             raise self._unreadable(error.what) from error
         return [*rows] if rows else []
 
+    def _overtaken(self) -> CommitConflictError:
+        return CommitConflictError(
+            f"`{self.table}`: others have appended to its history at `{self.path}` in each of {ATTEMPTS} attempts.",
+            state="The table's rows are not affected; nothing was appended.",
+            remedy=TRIED_AGAIN,
+        )
+
     def _unreadable(self, why: str) -> ReceiptError:
         return ReceiptError(
             f"`{self.table}`: its history at `{self.path}` cannot be read: {why}",
@@ -293,6 +320,19 @@ class HistoryTable:
             remedy="Put the folder back from a backup; or move it away, and the next launch fills it again from the "
             "table's log: partitions that were published before that begins are launched again.",
         )
+
+
+@dataclass(frozen=True, slots=True)
+class _Fill:
+    """The newest append.
+
+    Args:
+        newest: The newest version of the table that is in the history then, and when that was committed.
+    """
+
+    number: int
+    newest: tuple[int, str]
+    table_id: str
 
 
 def _counting(rows: Iterable[Row], table_id: str) -> list[Row]:

@@ -7,9 +7,6 @@ from pyspark.sql import SparkSession
 from backfill_assets.core import sql
 from backfill_assets.core.state.fence import Fence
 
-TABLE_ID = "backfill_assets.table_id"
-"""Property of a table that is given once, when it is made: one that was deleted and made again is another."""
-
 PROPERTIES = {
     "delta.minReaderVersion": "1",
     "delta.minWriterVersion": "2",

@@ -31,5 +31,5 @@ def frame_of(spark: SparkSession, rows: Sequence[Mapping[str, Any]], columns: st
     Args:
         columns: Names and types, as in a statement that makes a table.
     """
-    made = F.from_json(F.lit(json.dumps(rows)), f"array<struct<{columns}>>")
-    return spark.range(1).select(F.inline(made)).coalesce(1)
+    one = spark.range(1)  # first: without a session no expression can be made
+    return one.select(F.inline(F.from_json(F.lit(json.dumps(rows)), f"array<struct<{columns}>>"))).coalesce(1)

@@ -31,7 +31,6 @@ from backfill_assets.lake.compared_window import compared_window
 from backfill_assets.lake.keys_apart import KeysApart
 from backfill_assets.lake.latest_wins import winners
 from backfill_assets.lake.paths import lies_below
-from backfill_assets.lake.properties import TABLE_ID
 from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, named_by_key, values_of
 from backfill_assets.lake.table import LakeTable
@@ -95,8 +94,8 @@ def refuse_same_table(before: LakeTable, new: LakeTable) -> None:
                 if table.spec.version_of
                 else "Launch it: a new version is held against what the one before has.",
             )
-    ids = [table.table_log.properties().get(TABLE_ID) for table in (before, new)]
-    if lies_below(new.path, before.path) or (ids[0] is not None and ids[0] == ids[1]):
+    ids = [table.table_log.table_id() for table in (before, new)]
+    if lies_below(new.path, before.path) or ids[0] == ids[1]:
         raise SameTableError(
             f"`{before.spec.key}` and `{new.spec.key}` are one table, at `{new.path}`: it is always equal to itself.",
             state=NOTHING_COMPARED,

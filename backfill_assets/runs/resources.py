@@ -345,7 +345,9 @@ def _classic_session(config: dict[str, str]) -> SparkSession:
     from dagster_pyspark import LazyPySparkResource
 
     handler = signal.getsignal(signal.SIGINT)
-    started: SparkSession = LazyPySparkResource(spark_config=config).spark_session
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
+    try:
+        started: SparkSession = LazyPySparkResource(spark_config=config).spark_session
+    finally:
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, handler)
     return started

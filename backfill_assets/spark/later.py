@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
@@ -20,10 +21,12 @@ class _Later:
         self._start = start
         self._settings = settings
         self._session: SparkSession | None = None
+        self._starting = threading.Lock()
 
     def __getattr__(self, name: str) -> Any:
-        if self._session is None:
-            self._session = self._start()
+        with self._starting:
+            if self._session is None:
+                self._session = self._start()
         return getattr(self._session, name)
 
     def setting(self, name: str) -> str | None:

@@ -7,6 +7,7 @@ Spark, is decided in `readers.py`.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ class Snapshot:
     """What a table is at one version.
 
     Args:
+        table_id: Delta's own: one that was deleted and made again, or cloned, has another.
         schema: Delta's schema, as JSON has it: `{"type": "struct", "fields": [...]}`.
         files: Returns every data file, with the value of the partition column and its rows, which are None where the
             log does not tell them.
@@ -32,6 +34,7 @@ class Snapshot:
     """
 
     version: int
+    table_id: str
     schema: Mapping[str, Any]
     partition_columns: Sequence[str]
     properties: Mapping[str, str]
@@ -85,7 +88,8 @@ class LoggedCommit:
         touched_anything: Whether it may have written any partition: the log does not say where its files lie, or has
             forgotten the commit.
         stored: Values of the partition column of every file that it added or removed.
-        changes_table: Whether it changed what the table is: its columns, properties or features.
+        changes_table: Whether it changed what the table is, its columns, properties or features; or stored a file of
+            which the log does not say in which partition it lies.
         added, removed: Paths of the files that it added, and removed, as the log has them.
         receipt: Ours, if history was written by it.
         live_receipt: Ours, if it is a commit of the live side.
@@ -165,6 +169,10 @@ class TableLog:
         """Return what the table is at a version, or now; None if it was not made, or the log has forgotten that."""
         return None if version is not None and version < 0 else self.reader.snapshot(version)
 
+    def table_id(self) -> str:
+        """Return the id that Delta gave the table; empty if it was not made."""
+        return "" if (now := self.snapshot()) is None else now.table_id
+
     def properties(self) -> Mapping[str, str]:
         """Return the properties of the table; none if it was not made."""
         return {} if (now := self.snapshot()) is None else now.properties
@@ -222,15 +230,17 @@ class TableLog:
         commits = self.commits(versions, partition_column)
         return [commit.version for commit in commits if any(map(commit.wrote, partitions))]
 
-    def infos(self, after: int = -1, *, newest: int | None = None) -> dict[int, CommitInfo]:
+    def infos(self, after: int = -1, *, newest: int | None = None, until: int | None = None) -> dict[int, CommitInfo]:
         """Return what the commits after a version say of themselves, in order; earlier ones are not read.
 
         Args:
             newest: Look at so many of the newest commits only.
+            until: Look at none after this version.
         """
         there = self.reader.commits()
         first = max(after + 1, 0 if newest is None else max(there, default=-1) - newest + 1)
-        texts = self.reader.texts(wanted := [version for version in sorted(there) if version >= first])
+        last = max(there, default=-1) if until is None else until
+        texts = self.reader.texts(wanted := [version for version in sorted(there) if first <= version <= last])
         found: dict[int, CommitInfo] = {}
         for version in wanted:
             if version in texts:  # else Delta has cleaned it up meanwhile
@@ -292,6 +302,14 @@ def live_rows(file: Mapping[str, Any]) -> int | None:
     return None if count is None else count - (file.get("deletionVector") or {}).get("cardinality", 0)
 
 
+_LOOSE_DATE, _DATE = re.compile(r"[+-]?\d+-\d+-\d+"), re.compile(r"\d{4}-\d\d-\d\d")
+
+
+def _is_loose(value: Any) -> bool:
+    """Say whether a partition's value is a date that is not written as Delta does: it may be that of any partition."""
+    return isinstance(value, str) and bool(_LOOSE_DATE.fullmatch(value)) and not _DATE.fullmatch(value)
+
+
 def _info_of(version: int, lines: Sequence[str], changed: datetime) -> CommitInfo:
     """Return what a commit says of itself.
 
@@ -299,16 +317,42 @@ def _info_of(version: int, lines: Sequence[str], changed: datetime) -> CommitInf
         changed: When its file was made, for a writer that does not say when it committed.
     """
     naming = (json.loads(line) for line in lines if '"commitInfo"' in line)
-    info: dict[str, Any] = next((action["commitInfo"] for action in naming if "commitInfo" in action), {})
-    millis = info.get("inCommitTimestamp") or info.get("timestamp")
-    properties: Any = json.loads((info.get("operationParameters") or {}).get("properties") or "{}")
+    info = next((found for action in naming if (found := _commit_info(action))), {})
     return CommitInfo(
         version,
-        datetime.fromtimestamp(millis / 1_000, UTC) if isinstance(millis, int) else changed,
-        info.get("operation") or "",
-        properties if isinstance(properties, dict) else {},
-        info.get("userMetadata"),
+        _instant(info.get("inCommitTimestamp") or info.get("timestamp")) or changed,
+        str(info.get("operation") or ""),
+        _properties(info.get("operationParameters")),
+        _text(info.get("userMetadata")),
     )
+
+
+# What a commit says of itself is anybody's text: what cannot be understood of it is left out.
+
+
+def _commit_info(action: Any) -> dict[str, Any]:
+    found: Any = action.get("commitInfo") if isinstance(action, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None
+
+
+def _instant(millis: Any) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(millis / 1_000, UTC) if isinstance(millis, int) else None
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _properties(parameters: Any) -> dict[str, str]:
+    told: Any = parameters.get("properties") if isinstance(parameters, dict) else None
+    try:
+        found: Any = json.loads(told) if isinstance(told, str) else told
+    except ValueError:
+        return {}
+    return {name: value for name, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
 
 
 def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> LoggedCommit:
@@ -323,7 +367,7 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
     metadata: str | None = None
     for line in lines:
         action: dict[str, Any] = json.loads(line) if line else {}
-        metadata = (action.get("commitInfo") or {}).get("userMetadata") or metadata
+        metadata = _text(_commit_info(action).get("userMetadata")) or metadata
         added, removed = action.get("add"), action.get("remove")
         file: dict[str, Any] = added or removed or {}
         values: dict[str, Any] | None = file.get("partitionValues")
@@ -332,6 +376,8 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         if file:
             paths[bool(added)].add(file["path"])
             stored.add(str(partition))
+            is_anywhere = values is None or partition_column not in values or _is_loose(partition)
+            changes_table = changes_table or is_anywhere  # it may be of any partition
         if removed:
             so_far, count = rows_removed.get(partition, 0), live_rows(removed)
             rows_removed[partition] = None if so_far is None or count is None else so_far + count
@@ -339,7 +385,7 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
             rows[partition] = rows.get(partition, 0) + (live_rows(file) or 0)
             size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
         if file and file.get("dataChange") is not False:
-            if values is not None and partition_column in values:
+            if values is not None and partition_column in values and not _is_loose(partition):
                 touched.add(partition)
             elif removed or values:  # of a table whose columns are mapped, the log has other names
                 touched_anything = True

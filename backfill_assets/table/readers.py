@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -66,23 +67,29 @@ def log_of(spark: SparkSession, path: str, said: Callable[[str], None] = lambda 
             files = arrow_fs.PyFileSystem(DeltaStorageHandler(path, options))
             return TableLog(path, DeltaRsReader(path, "_delta_log", files, options, by_spark, said, is_far=True))
         said(f"delta-rs cannot reach `{path}`, so Spark is asked: {why}")
+    else:
+        said(f"Spark is asked for the log of `{path}`: only it knows what lies there.")
     return TableLog(path, by_spark)
 
 
-_why_out_of_reach = dict[str, str]()
-"""Why this process cannot read a bucket, by its name, for Spark may have other credentials; empty if it can."""
+_why_out_of_reach = dict[str, tuple[float, str]]()
+"""When a bucket was tried, by its name, and why this process cannot read it: Spark may have other credentials."""
+
+_TRIED_AGAIN_SECONDS = 60.0
 
 
 def _reached(path: str, options: dict[str, str]) -> str:
-    """Return why this process cannot read the bucket of a table, which is tried once; empty if it can."""
+    """Return why this process cannot read the bucket of a table, which is tried once a minute; empty if it can."""
     bucket = urlparse(path).netloc
-    if bucket not in _why_out_of_reach:
-        _why_out_of_reach[bucket] = ""
+    tried, why = _why_out_of_reach.get(bucket, (-_TRIED_AGAIN_SECONDS, "it was not tried"))
+    if why and time.monotonic() - tried >= _TRIED_AGAIN_SECONDS:
         try:
             arrow_fs.PyFileSystem(DeltaStorageHandler(path, options)).get_file_info("_delta_log")
+            why = ""
         except (OSError, DeltaError, ValueError) as error:
-            _why_out_of_reach[bucket] = " ".join(str(error).split())[:200]
-    return _why_out_of_reach[bucket]
+            why = _in_words(error)
+        _why_out_of_reach[bucket] = time.monotonic(), why
+    return why
 
 
 def open_table(spark: SparkSession, path: str, version: int | None = None) -> DataFrame | None:
@@ -177,10 +184,11 @@ class DeltaRsReader:
             metadata = table.metadata()
             return Snapshot(
                 table.version(),
+                str(metadata.id),
                 json.loads(table.schema().to_json()),
                 metadata.partition_columns,
                 {name: value for name, value in metadata.configuration.items() if value is not None},
-                lambda: _files_of(table, metadata.partition_columns),
+                lambda: self._files_of(table, metadata.partition_columns),
                 tells_rows="deletionVectors" not in features,
             )
         except TableNotFoundError:
@@ -188,7 +196,7 @@ class DeltaRsReader:
         except (DeltaError, OSError, ValueError) as error:
             found = self.by_spark.snapshot(version)
             if found is not None:
-                self.said(f"delta-rs cannot open `{self.uri}`, so Spark is asked: {' '.join(str(error).split())[:200]}")
+                self.said(f"delta-rs cannot open `{self.uri}`, so Spark is asked: {_in_words(error)}")
             return found
 
     def rows(self, columns: Sequence[str] | None, version: int | None) -> list[dict[str, Any]] | None:
@@ -202,6 +210,22 @@ class DeltaRsReader:
         names: list[str] = found.column_names
         values = zip(*(_listed(found.column(name)) for name in names), strict=True)
         return [dict(zip(names, row, strict=True)) for row in values]
+
+    def _files_of(self, table: deltalake.DeltaTable, partition_columns: Sequence[str]) -> list[LoggedFile]:
+        """Return the files of a version; by Spark, without their rows, if a value is none that Python has."""
+        files = table.get_add_actions(flatten=True)
+        names, rows = [_listed(files.column(name)) for name in ("path", "num_records")]
+        values: list[Any] = [None] * len(names)
+        if len(partition_columns) == 1:
+            try:
+                values = _listed(files.column(f"partition.{partition_columns[0]}"))
+            except ValueError:  # a year after 9999, or before 1
+                found = self.by_spark.snapshot(table.version())
+                return found.files() if found else []
+        return [
+            LoggedFile(name, None if value is None else str(value), count)
+            for name, value, count in zip(names, values, rows, strict=True)
+        ]
 
     def _table(self, version: int | None) -> deltalake.DeltaTable:
         if version is not None:
@@ -241,24 +265,17 @@ def _in_milliseconds(changed: datetime) -> datetime:
     return changed.replace(microsecond=changed.microsecond // 1_000 * 1_000)
 
 
+def _in_words(error: Exception) -> str:
+    """Return what a failure of delta-rs says, on one line and without its colours."""
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:200].rstrip(".")
+
+
 def _not_read(uri: str, error: Exception) -> EngineFailedError:
     return EngineFailedError(
-        f"The table at `{uri}` could not be read: {' '.join(str(error).split()).rstrip('.')}.",
+        f"The table at `{uri}` could not be read: {_in_words(error)}.",
         state="Nothing was written.",
         remedy="See that its storage can be reached and that its files are there, and try again.",
     )
-
-
-def _files_of(table: deltalake.DeltaTable, partition_columns: Sequence[str]) -> list[LoggedFile]:
-    files = table.get_add_actions(flatten=True)
-    names, rows = [_listed(files.column(name)) for name in ("path", "num_records")]
-    values: list[Any] = [None] * len(names)
-    if len(partition_columns) == 1:
-        values = _listed(files.column(f"partition.{partition_columns[0]}"))
-    return [
-        LoggedFile(name, None if value is None else str(value), count)
-        for name, value, count in zip(names, values, rows, strict=True)
-    ]
 
 
 def _listed(column: Any) -> list[Any]:
@@ -307,11 +324,14 @@ class SparkReader:
         rows = self.frame(version)
         if rows is None:
             return None
-        (detail,) = self.spark.sql(sql.describe_detail(self.path)).select("partitionColumns", "properties").collect()
+        (detail,) = (
+            self.spark.sql(sql.describe_detail(self.path)).select("id", "partitionColumns", "properties").collect()
+        )
         columns = list(detail["partitionColumns"])
         newest = max(self.commits(), default=0) if version is None else version
         return Snapshot(
             newest,
+            detail["id"],
             json.loads(rows.schema.json()),
             columns,
             dict(detail["properties"]),

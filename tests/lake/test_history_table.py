@@ -229,6 +229,36 @@ def test_history_that_falls_behind_is_filled(table: LakeTable, monkeypatch: pyte
     assert "could not be copied" in said[0]
 
 
+def test_what_another_table_was_is_not_told_of_this_one(spark: Any, table: LakeTable):
+    """Also of a table that somebody else made, which has no property of ours: Delta gives each its own id."""
+    publish(table, "first", DAY)
+    refused = Attempt("2024-02-01T00:00:00+00:00", "refused", 1, "run", "root", partitions={DAY: "it is bad"})
+    table.history.fill([refused])
+    shutil.rmtree(table.path)
+    table.create()
+    publish(table, "second", NEXT)
+    clean(table, 0)
+    assert (table.published().keys(), table.history.attempts()) == ({NEXT}, [])
+
+
+def test_the_last_commit_that_both_have_is_where_the_history_parts(table: LakeTable, tmp_path: Path):
+    """Of a table that was put back, what is older than that is kept, also when its log has forgotten the beginning."""
+    first = publish(table, "first", DAY)
+    second = publish(table, "second", NEXT)
+    shutil.copytree(table.path, tmp_path / "kept")
+    publish(table, "lost", DAY)
+    table.history.fill()
+    shutil.rmtree(table.path)
+    shutil.copytree(tmp_path / "kept", table.path)
+    for number in range(2):
+        table.spark.sql(f"ALTER TABLE delta.`{table.path}` SET TBLPROPERTIES ('other' = '{number}')")
+    clean(table, 0, 1)
+    assert {key: one.receipt.receipt_id for key, one in table.published().items()} == {DAY: "first", NEXT: "second"}
+    assert table.history.receipts() == {1: first, 2: second}
+    table.history.fill()
+    assert table.history.receipts() == {1: first, 2: second}
+
+
 @contextmanager
 def without_a_lock(_: str, table: str, **__: object) -> Iterator[None]:
     """As commits are saved on object stores."""
@@ -258,6 +288,41 @@ def test_of_two_who_fill_at_once_one_does(spark: Any, table: LakeTable, monkeypa
         for done in [pool.submit(fill), pool.submit(fill)]:
             done.result()
     assert set(Counter(told_by(table)).values()) == {1}
+
+
+def test_what_comes_beside_an_append_takes_nothing_of_it(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
+    """Where no lock keeps two writers apart, Delta makes no commit of the second append of a number: it is made again."""
+    monkeypatch.setattr(history_table, "saving", without_a_lock)
+    publish(table, "first", DAY)
+    framed, others = history_table.frame_of, [table.history.fill]
+
+    def overtaken(*of: Any) -> Any:
+        while others:
+            others.pop()()
+        return framed(*of)
+
+    monkeypatch.setattr(history_table, "frame_of", overtaken)
+    step = VersionStep("2024-02-02T00:00:00+00:00", "cut over", "bronze/orders__v2", before="bronze/orders", rows=3)
+    table.history.add_steps([step])
+    assert table.history.steps() == [step]
+    assert len([row for row in told_by(table) if row[0] == "commit"]) == 2
+
+
+def test_a_copy_of_the_rows_goes_on(spark: Any, table: LakeTable):
+    """A history that was moved to another storage as rows has a log that begins anew; fills are still told apart."""
+    receipts = {number: publish(table, f"receipt {number}", DAY) for number in (1, 2)}
+    table.history.fill()
+    receipts |= {3: publish(table, "receipt 3", DAY)}
+    table.history.fill()
+    rows = spark.read.format("delta").load(table.history.path).coalesce(1)
+    rows.write.format("delta").save(f"{table.history.path}_copied")
+    shutil.rmtree(table.history.path)
+    Path(f"{table.history.path}_copied").rename(table.history.path)
+    for number in (4, 5):
+        receipts[number] = publish(table, f"receipt {number}", NEXT)
+        table.history.fill()
+    clean(table, 0, 1, 2, 3, 4)
+    assert table.history.receipts() == receipts
 
 
 @pytest.mark.prove

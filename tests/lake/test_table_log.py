@@ -178,6 +178,51 @@ def test_commits_of_others_are_told_by_partition(table: LakeTable):
     assert commit.wrote(SPEC.grid.partition(DAY))
 
 
+@pytest.mark.parametrize(
+    "said",
+    [
+        None,
+        {"operationParameters": {"properties": {"a": "b"}}},
+        {"operationParameters": {"properties": "{a=b}"}},
+        {"operationParameters": "none", "userMetadata": 7},
+        {"timestamp": 1_700_000_000_000_000_000},
+        "OPTIMIZE",
+    ],
+)
+def test_what_others_say_of_their_commits_is_anybodys_text(table: LakeTable, said: Any):
+    """What cannot be understood of it is left out: the file is whole, and every look goes on."""
+    publish(table, DAY)
+    (Path(table.path) / "_delta_log" / f"{2:020d}.json").write_text(json.dumps({"commitInfo": said}))
+    assert list(table.published()) == [DAY]
+    assert [one.version for one in table.history.operations()] == [0, 1, 2]
+    assert table.written_by_others(table.published()) == {}
+    (commit,) = table.table_log.commits([2], "dt")
+    assert not commit.touched
+
+
+@pytest.mark.parametrize("day", ["10000-01-01", "-0044-03-15"])
+def test_a_year_that_python_has_not_is_a_day_like_others(table: LakeTable, day: str):
+    """A row of somebody else in it is told as one in no partition; every other look goes on."""
+    publish(table, DAY)
+    rows = table.read().limit(1).withColumn("dt", F.expr(f"date'{day}'"))
+    rows.write.format("delta").mode("append").save(table.path)
+    assert sum(table.rows_outside_grid().values()) == 1
+    assert table.rows_now([SPEC.grid.partition(DAY)]) == {DAY: 2}
+    assert table.unreadable([SPEC.grid.partition(DAY)], reads=False) == {}
+
+
+def test_files_of_which_the_log_does_not_say_where_they_lie_may_lie_anywhere(table: LakeTable):
+    """Of a table whose columns are mapped, and of a value that is not written as Delta writes it."""
+    publish(table, DAY, NEXT)
+    for number, values in enumerate(({"col-1": NEXT}, {"dt": "2024-1-1"}), start=2):
+        add = {"path": "x", "partitionValues": values, "size": 3, "dataChange": False, "modificationTime": 0}
+        (Path(table.path) / "_delta_log" / f"{number:020d}.json").write_text(json.dumps({"add": add}))
+    of_both = dict.fromkeys(map(SPEC.grid.partition, (DAY, NEXT)), 1)
+    assert [table.left_alone(of_both, until=version) for version in (1, 2, 3)] == [[*of_both], [], []]
+    rewritten(table, 3, lambda action: action["add"].update(dataChange=True))
+    assert table.versions_writing(2, 4, [SPEC.grid.partition(NEXT)]) == [3]
+
+
 def test_a_damaged_commit_is_said_in_words(table: LakeTable):
     """Which file, what the state is, and that it is not to be deleted; a history that is damaged can go."""
     publish(table, DAY)
