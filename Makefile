@@ -76,6 +76,7 @@ lint: setup ## Style, types, layers, definitions
 bench: setup ## Ratios against what people would do instead
 	@$(BIN)/python -m benchmarks.run
 	@$(BIN)/python -m benchmarks.texts
+	@$(BIN)/python -m benchmarks.looks
 
 bench-scale: setup ## What a partition costs, from ten partitions to ten thousand
 	@$(BIN)/python -m benchmarks.scale
