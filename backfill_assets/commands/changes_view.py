@@ -35,7 +35,7 @@ def changes_view(key: str, *, dialect: Dialect, module: str) -> None:
     from backfill_assets.core.view_sql import view_of_changes
     from backfill_assets.live.changes.table import ChangesTable
 
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         chosen = project.table(key)
         feed = chosen.spec.changes
         if feed is None:

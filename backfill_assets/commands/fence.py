@@ -60,7 +60,7 @@ def fence(key: str, *, at: str | None, carry_live_rows: bool, yes: bool, as_json
       backfill-assets fence bronze/orders --at 2026-02-01T00:00:00Z
       backfill-assets fence bronze/orders --at 2026-02-01T00:00:00Z --carry-live-rows
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=not (at or carry_live_rows)) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key}"):
             report = look_at_fence(project, key, at, carry=carry_live_rows, is_sure=yes, log=console.log)

@@ -64,7 +64,7 @@ def gaps(keys: tuple[str, ...], *, output: Path | None, as_json: bool, module: s
                 1  there are some, or rows that lie in no partition
                 2  a table could not be looked at
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         console = new_console(stderr=True)
         if output is not None and len(keys) != 1:
             raise ConfigurationError(

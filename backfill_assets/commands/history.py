@@ -52,7 +52,7 @@ def history(key: str, *, partition: str | None, newest: int, as_json: bool, modu
       backfill-assets history bronze/orders
       backfill-assets history bronze/orders --partition 2024-02-29 --json
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         console = new_console(stderr=True)
         with console.status(f"Reading the history of {key}"):
             report = look_at_history(project, key, partition, newest, log=console.log)

@@ -45,7 +45,7 @@ def once(key: str, *, reset: str | None, as_json: bool, module: str) -> None:
       backfill-assets once bronze/registration_events --reset registration_events_2023
       backfill-assets once bronze/registration_events --reset all --json
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=not reset) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key}"):
             report = look_at_flows(project, key, reset, log=console.log)

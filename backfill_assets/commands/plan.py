@@ -75,7 +75,7 @@ def plan(key: str, *, output: Path | None, markdown: bool, as_json: bool, module
       backfill-assets plan bronze/customers --keys 1000...1999 -o plan.json
       backfill-assets apply plan.json
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=not asked["deep"]) as project:
         console = new_console(stderr=True)
         with console.status(f"Looking at {key} and its source"):
             made = make_plan(project, key, **asked, log=console.log)

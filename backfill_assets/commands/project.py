@@ -36,23 +36,28 @@ class Project:
 
     Args:
         module: Where the definitions were found; for messages.
+        looks: Whether Spark is started only if something asks it, since the command reads no rows as a rule.
     """
 
     module: str
     definitions: dg.Definitions
+    looks: bool = False
     _opened: ExitStack = field(default_factory=ExitStack, repr=False)
 
     @classmethod
-    def load(cls, module: str) -> Self:
+    def load(cls, module: str, *, looks: bool = False) -> Self:
         """Return the project that a module of Dagster definitions holds.
 
         What takes long is said on standard error before it begins, unless the answer is JSON.
+
+        Args:
+            looks: As of the class.
 
         Raises:
             ConfigurationError: There is no such module, it cannot be loaded, or it holds no definitions.
         """
         say_what_takes_long(f"Loading {module}: usually 2 to 4 s.")
-        return cls(module, _definitions_in(module))
+        return cls(module, _definitions_in(module), looks)
 
     def __enter__(self) -> Self:
         return self
@@ -105,7 +110,10 @@ class Project:
                 state=NOTHING_READ,
                 remedy="Correct its configuration, or set the variable that it reads.",
             ) from error
-        return getattr(made, LAKEHOUSE)
+        lakehouse: Lakehouse = getattr(made, LAKEHOUSE)
+        if self.looks:
+            lakehouse.start_spark_when_asked()
+        return lakehouse
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ def status(keys: tuple[str, ...], *, watch: bool, every: float, as_json: bool, m
       backfill-assets status bronze/orders --watch
       backfill-assets status --json
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         console, answer = new_console(stderr=True), new_console()
         while True:
             with console.status("Looking at the tables"):

@@ -51,7 +51,7 @@ def verify(key: str, *, partition_range: str | None, as_json: bool, module: str)
                 1  some have other rows, or no receipt that can be compared
                 2  the table cannot be read, or no partition has a receipt
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         console = new_console(stderr=True)
         with console.status(f"Reading {key}"):
             report = verify_table(project.table(key), partition_range, console.log)

@@ -52,6 +52,7 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
 
     _spark: SparkSession | None = PrivateAttr(default=None)
     _later: SparkSession | None = PrivateAttr(default=None)
+    _is_looked_at: bool = PrivateAttr(default=False)
     _seen: dict[tuple[str, str], Seen] = PrivateAttr(default_factory=dict[tuple[str, str], Seen])
 
     def own_name(self, name: str) -> str:
@@ -65,15 +66,22 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         _refuse_password(root)
         return root.rstrip("/") if is_uri(root) else os.path.abspath(_one_slash(root))  # noqa: PTH100 (a str, and no links resolved)
 
+    def start_spark_when_asked(self) -> None:
+        """Have Spark started only when something is asked of it, for who looks: a look may need no rows.
+
+        Whoever writes has it started before: PySpark makes no expression without a session.
+        """
+        self._is_looked_at = True
+
     @property
     def session(self) -> SparkSession:
-        """The session, which a process that has no Spark yet starts when something is first asked of it."""
+        """The session that tables and sources get."""
         if self._spark is None and self._later is None:
             from backfill_assets.spark.later import later
             from backfill_assets.spark.settings import settings_from_environment
 
             settings = settings_from_environment(os.environ)
-            if settings.remote:
+            if settings.remote or not self._is_looked_at:
                 return self.spark
             self._later = later(lambda: self.spark, settings.extra)
         found = self._spark or self._later

@@ -19,6 +19,7 @@ from backfill_assets.core.state.version_steps import VersionStep
 from backfill_assets.runs.resources import Lakehouse
 
 lakehouse = Lakehouse(root=sys.argv[1])
+lakehouse.start_spark_when_asked()
 step = VersionStep("2024-02-02T00:00:00+00:00", "made", "bronze/orders__v2", before="bronze/orders", rows=3)
 assert lakehouse.version_steps("bronze/orders") == [], "nothing was noted yet"
 assert SparkContext._gateway is None, "a look has started a JVM"

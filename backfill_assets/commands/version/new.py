@@ -55,7 +55,7 @@ def new(key: str, *, downstream: bool, origin: Literal["source", "version"], no_
       backfill-assets version new bronze/orders --downstream
       backfill-assets version new bronze/orders --from version --no-stream
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         written = write_versions(project, key, downstream=downstream, origin=origin, with_stream=not no_stream)
     console = new_console()
     for one, file in written.items():

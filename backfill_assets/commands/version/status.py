@@ -35,7 +35,7 @@ def status(key: str | None, *, as_json: bool, module: str) -> None:
       backfill-assets version status
       backfill-assets version status bronze/orders --json
     """
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         console = new_console(stderr=True)
         with console.status("Looking at the versions"):
             found = look_at_versions(project, key, log=console.log)

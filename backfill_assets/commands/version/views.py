@@ -35,7 +35,7 @@ def views(*, dialect: Dialect, module: str) -> None:
     from backfill_assets.core.view_sql import views_of_versions
     from backfill_assets.table.readers import log_of
 
-    with one_message_for_an_error(), Project.load(module) as project:
+    with one_message_for_an_error(), Project.load(module, looks=True) as project:
         with new_console(stderr=True).status("Looking at what is current"):
             now = project.lakehouse.current_table().read()
         tables = tables_of(project.definitions)[0]
