@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from backfill_assets.core.state.row_hash import checksum_of_rows
 from backfill_assets.core.state.tallies import Content
 from backfill_assets.errors import ConfigurationError, UnreadableSourceError
-from backfill_assets.table.readers import delta_table
+from backfill_assets.table.readers import delta_table, in_words
 
 _EPOCH, _FIRST_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1).toordinal()
 _MICROSECOND = 1_000_000
@@ -80,14 +80,13 @@ def translated(path: str) -> Iterator[None]:
         yield
     except DeltaProtocolError as error:
         raise UnreadableSourceError(
-            f"delta-rs cannot read the table at `{path}`, which has features that it does not know: "
-            f"{' '.join(str(error).split())}",
+            f"delta-rs cannot read the table at `{path}`, which has features that it does not know: {in_words(error)}.",
             state="Nothing was written.",
             remedy="Spark reads it: `backfill-assets reconcile` compares the table with its source.",
         ) from error
-    except (DeltaError, OSError, pyarrow.ArrowException) as error:
+    except (DeltaError, OSError, ValueError, pyarrow.ArrowException) as error:  # also of a year that Python has not
         raise UnreadableSourceError(
-            f"delta-rs cannot read the table at `{path}`: {' '.join(str(error).split())}",
+            f"delta-rs cannot read the table at `{path}`: {in_words(error)}.",
             state="Nothing was written.",
             remedy="Look at the file that is named; launch the partitions again that it belongs to.",
         ) from error

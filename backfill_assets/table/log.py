@@ -183,7 +183,7 @@ class TableLog:
         The rows are those that the files' statistics count (`numRecords`).
 
         Returns:
-            Only None where the reader of the log does not see the rows of files.
+            Only None where the reader of the log does not see the rows of files, or where they lie.
         """
         if (now := self.snapshot(version)) is None:
             return {}
@@ -191,6 +191,8 @@ class TableLog:
             return None
         found: dict[str, int | None] = {}
         for file in now.files():
+            if file.value is None and file.rows is None:
+                return None
             value = "NULL" if file.value is None else file.value
             so_far = found.get(value, 0)
             found[value] = None if so_far is None or file.rows is None else so_far + file.rows

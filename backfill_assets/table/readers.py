@@ -61,8 +61,7 @@ def log_of(spark: SparkSession, path: str, said: Callable[[str], None] = lambda 
     if (folder := seen_as_spark_does(spark, path)) is not None:
         files: arrow_fs.FileSystem = arrow_fs.LocalFileSystem()
         return TableLog(path, DeltaRsReader(str(folder), f"{folder}/_delta_log", files, {}, by_spark, said))
-    if urlparse(path).scheme in ("s3", "s3a"):
-        options = storage_options(path, partial(setting, spark))
+    if options := storage_options(path, partial(setting, spark)):
         if not (why := _reached(path, options)):
             files = arrow_fs.PyFileSystem(DeltaStorageHandler(path, options))
             return TableLog(path, DeltaRsReader(path, "_delta_log", files, options, by_spark, said, is_far=True))
@@ -87,7 +86,7 @@ def _reached(path: str, options: dict[str, str]) -> str:
             arrow_fs.PyFileSystem(DeltaStorageHandler(path, options)).get_file_info("_delta_log")
             why = ""
         except (OSError, DeltaError, ValueError) as error:
-            why = _in_words(error)
+            why = in_words(error)
         _why_out_of_reach[bucket] = time.monotonic(), why
     return why
 
@@ -105,8 +104,7 @@ def open_table(spark: SparkSession, path: str, version: int | None = None) -> Da
 
 def delta_table(spark: SparkSession, path: str) -> deltalake.DeltaTable:
     """Return a table as delta-rs reads it."""
-    is_s3 = urlparse(path).scheme in ("s3", "s3a")
-    return deltalake.DeltaTable(path, storage_options=storage_options(path, partial(setting, spark)) if is_s3 else None)
+    return deltalake.DeltaTable(path, storage_options=storage_options(path, partial(setting, spark)))
 
 
 def storage_options(uri: str, setting_of: Callable[[str], str | None]) -> dict[str, str]:
@@ -114,7 +112,12 @@ def storage_options(uri: str, setting_of: Callable[[str], str | None]) -> dict[s
 
     Args:
         setting_of: Returns a setting of Spark's by its name, None if it is not set.
+
+    Returns:
+        Nothing for any other storage.
     """
+    if urlparse(uri).scheme not in ("s3", "s3a"):
+        return {}
     bucket = urlparse(uri).netloc
 
     def told(name: str) -> str | None:
@@ -196,7 +199,7 @@ class DeltaRsReader:
         except (DeltaError, OSError, ValueError) as error:
             found = self.by_spark.snapshot(version)
             if found is not None:
-                self.said(f"delta-rs cannot open `{self.uri}`, so Spark is asked: {_in_words(error)}")
+                self.said(f"delta-rs cannot open `{self.uri}`, so Spark is asked: {in_words(error)}")
             return found
 
     def rows(self, columns: Sequence[str] | None, version: int | None) -> list[dict[str, Any]] | None:
@@ -265,14 +268,14 @@ def _in_milliseconds(changed: datetime) -> datetime:
     return changed.replace(microsecond=changed.microsecond // 1_000 * 1_000)
 
 
-def _in_words(error: Exception) -> str:
+def in_words(error: Exception) -> str:
     """Return what a failure of delta-rs says, on one line and without its colours."""
-    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split())[:200].rstrip(".")
+    return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()).rstrip(".")
 
 
 def _not_read(uri: str, error: Exception) -> EngineFailedError:
     return EngineFailedError(
-        f"The table at `{uri}` could not be read: {_in_words(error)}.",
+        f"The table at `{uri}` could not be read: {in_words(error)}.",
         state="Nothing was written.",
         remedy="See that its storage can be reached and that its files are there, and try again.",
     )

@@ -12,14 +12,16 @@ import pytest
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.staged_rows import StagedChunk
-from backfill_assets.errors import ReceiptError
-from backfill_assets.lake.definition import schema_of
+from backfill_assets.errors import ReceiptError, UnreadableSourceError
+from backfill_assets.lake.definition import columns_of, schema_of
+from backfill_assets.lake.delta_rs import contents, opened
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.table.log import TableLog
 from backfill_assets.table.readers import SparkReader, log_of, storage_options
 from tests.support.shop import frame_of, orders, orders_spec, receipt_for
 
 SPEC = orders_spec()
+COLUMNS = {name: column.type for name, column in SPEC.columns.items()}
 DAY, NEXT = "2024-01-01", "2024-01-02"
 
 
@@ -209,6 +211,20 @@ def test_a_year_that_python_has_not_is_a_day_like_others(table: LakeTable, day: 
     assert sum(table.rows_outside_grid().values()) == 1
     assert table.rows_now([SPEC.grid.partition(DAY)]) == {DAY: 2}
     assert table.unreadable([SPEC.grid.partition(DAY)], reads=False) == {}
+    with pytest.raises(UnreadableSourceError, match="delta-rs cannot read the table"):
+        list(contents(opened(table.spark, table.path), COLUMNS, "dt", {DAY: SPEC.grid.partition(DAY).value}))
+
+
+def test_rows_whose_partition_nobody_sees_in_the_log_are_counted(spark: Any, tmp_path: Path):
+    """Files with random names, of mapped columns, and a year that Python has not: no day is taken for an empty one."""
+    table = LakeTable(spark, SPEC, str(tmp_path / "orders"))
+    columns = ", ".join(f"`{name}` {kind}" for name, kind in columns_of(SPEC).items())
+    mapped = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    spark.sql(f"CREATE TABLE delta.`{table.path}` ({columns}) USING delta PARTITIONED BY (dt) TBLPROPERTIES ({mapped})")
+    append(table, DAY)
+    table.read().withColumn("dt", F.expr("date'10000-01-01'")).write.format("delta").mode("append").save(table.path)
+    assert table.rows_now([SPEC.grid.partition(day) for day in (DAY, NEXT)]) == {DAY: 1}
+    assert sum(table.rows_outside_grid().values()) == 1
 
 
 def test_files_of_which_the_log_does_not_say_where_they_lie_may_lie_anywhere(table: LakeTable):
