@@ -40,7 +40,7 @@ from backfill_assets.lake.saving import saving
 from backfill_assets.lake.small_tables import frame_of, small_table_options
 from backfill_assets.lake.unreadable import lost_files
 from backfill_assets.spark.failures import SPARK_FAILURES, first_words
-from backfill_assets.table.log import TableLog
+from backfill_assets.table.log import TableLog, operations_in, receipts_in
 from backfill_assets.table.readers import log_of
 
 _COLUMNS = (
@@ -119,7 +119,7 @@ class HistoryTable:
         before the next one looks for what that one published.
         """
         before = self.log.version() - newest
-        return self.log.receipts(min(before, self._agreed_to()) if before >= 0 else -1)
+        return self.log.receipts(min(before, self._agreed_to(self._newest_fill())) if before >= 0 else -1)
 
     def operations(self) -> list[LoggedOperation]:
         """Return every commit that was ever told of, in order; batches side by side may be one."""
@@ -162,12 +162,14 @@ class HistoryTable:
             if lost := lost_files(self.spark, self._own):
                 raise self._unreadable(f"{len(lost):,} of its files are gone, first `{min(lost)}`")
             for _ in range(ATTEMPTS):
-                after = self._agreed_to()
-                operations = batches_as_one(self.log.operations(after)) if commits else []
-                receipts = self.log.receipts(after) if commits else {}
+                before = self._newest_fill()
+                after = self._agreed_to(before)
+                infos = self.log.infos(after) if commits else {}
+                receipts = receipts_in(infos)
+                operations = batches_as_one(operations_in(infos))
                 rows = [row for one in operations for row in _rows_of(one, receipts.get(one.version))]
                 rows += [row for one in attempts for row in _rows_of_attempt(one)]
-                if self._append(rows, after):
+                if self._append(rows, before, after):
                     return len(receipts)
         raise self._overtaken()
 
@@ -187,23 +189,27 @@ class HistoryTable:
                 {"at": one.at, "by": one.by, "reason": one.reason, "detail": json.dumps(asdict(one))} for one in steps
             ]
             rows = [{**of_step, **row} for row in told]
-            if not any(self._append(rows, self._agreed_to()) for _ in range(ATTEMPTS)):
-                raise self._overtaken()
+            for _ in range(ATTEMPTS):
+                before = self._newest_fill()
+                if self._append(rows, before, self._agreed_to(before)):
+                    return
+        raise self._overtaken()
 
     def _saving(self) -> Any:
         return saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS)
 
-    def _append(self, rows: Sequence[Mapping[str, Any]], after: int) -> bool:
+    def _append(self, rows: Sequence[Row], before: _Fill, after: int) -> bool:
         """Append rows in one commit, none if there are none; return whether it is done.
 
-        It is not if another one has appended meanwhile: then Delta takes this one for the same, and makes no commit.
+        It is not if another append has followed the same one: Delta takes this one for that, and makes no commit.
 
         Args:
+            before: What was appended last when the rows were made.
             after: The version up to which what is there agrees with the log.
         """
         if not rows:
             return True
-        before, table_id, append_id = self._newest_fill(), self._table_id, uuid.uuid4().hex
+        table_id, append_id = self._table_id, uuid.uuid4().hex
         commits = [(row["last_version"], row["at"]) for row in rows if row["what"] == _COMMIT]
         of_all = {"fill": before.number + 1, "after": after, "table_id": table_id}
         newest = max(commits, default=before.newest if before.table_id == table_id else (-1, ""))
@@ -220,7 +226,7 @@ class HistoryTable:
         commits = self.log.reader.commits()
         filled = self._own.reader.commits()
         times = [max(filled.values())] if filled else [min(commits.values())] if commits else []
-        lacks = max(commits, default=-1) - self._agreed_to()
+        lacks = max(commits, default=-1) - self._agreed_to(self._newest_fill())
         return lacks >= FILLED_EACH or (bool(times) and now_utc - times[0] >= FILLED_EVERY)
 
     # -- which rows count ----------------------------------------------------------------------------------------------
@@ -247,16 +253,15 @@ class HistoryTable:
         number = max([self._own.version(), *(row["fill"] for row in rows)], default=-1)
         return _Fill(number, _newest(_counting(rows, self._table_id)), self._table_id)
 
-    def _agreed_to(self) -> int:
-        """Return the last version of which the history is believed; -1 if there is none."""
-        fill = self._newest_fill()
+    def _agreed_to(self, fill: _Fill) -> int:
+        """Return the last version of which the history is believed after its newest append; -1 if there is none."""
         if fill.table_id == self._table_id and self._is_in_log(*fill.newest):
             return fill.newest[0]
         return self._agreed(_counting(self._read(*_OF_COMMITS), self._table_id))
 
     def _is_in_log(self, version: int, at: str) -> bool:
         """Say whether the log has the same commit of a version."""
-        (found,) = self.log.infos(version - 1, until=version).values() or [None]
+        found = self.log.infos(version - 1, until=version).get(version)
         return found is not None and found.at.isoformat() == at
 
     def _agreed(self, rows: Sequence[Row]) -> int:

@@ -250,10 +250,9 @@ class TableLog:
                     found[version] = _info_of(version, texts[version].decode().split("\n"), there[version])
         return found
 
-    def receipts(self, after: int = -1, *, newest: int | None = None) -> dict[int, Receipt]:
+    def receipts(self, after: int = -1) -> dict[int, Receipt]:
         """Return our receipts in the log, by version, of the versions after one; none if there is no table."""
-        told = {one.version: receipt_from_json(one.user_metadata) for one in self.infos(after, newest=newest).values()}
-        return {version: receipt for version, receipt in told.items() if receipt is not None}
+        return receipts_in(self.infos(after))
 
     def live_receipts(self, *, newest: int | None = None) -> Iterator[tuple[datetime, LiveReceipt]]:
         """Return the receipts of the live side in the log, the newest first, each with when it was committed."""
@@ -269,12 +268,7 @@ class TableLog:
 
     def operations(self, after: int = -1) -> list[LoggedOperation]:
         """Return what the commits after a version did, in words of Delta and of ours, in order."""
-        found: list[LoggedOperation] = []
-        for one in self.infos(after).values():
-            live = live_receipt_from_json(one.user_metadata)
-            operation = LoggedOperation(one.version, one.at, one.operation, one.properties)
-            found.append(replace(operation, live=live.kind, stream=live.stream, rows=live.rows) if live else operation)
-        return found
+        return operations_in(self.infos(after))
 
     @contextmanager
     def _readable(self, version: int) -> Iterator[None]:
@@ -292,6 +286,23 @@ class TableLog:
                 remedy="Put the file back from a copy. Do not delete it: without it the table cannot be read. Only "
                 "`<table>_history` may go, as a whole folder: the next launch fills it again.",
             ) from error
+
+
+def receipts_in(infos: Mapping[int, CommitInfo]) -> dict[int, Receipt]:
+    """Return our receipts among what commits say of themselves, by version."""
+    told = {version: receipt_from_json(one.user_metadata) for version, one in infos.items()}
+    return {version: receipt for version, receipt in told.items() if receipt is not None}
+
+
+def operations_in(infos: Mapping[int, CommitInfo]) -> list[LoggedOperation]:
+    """Return what commits did, in words of Delta and of ours, in order."""
+    found: list[LoggedOperation] = []
+    for version in sorted(infos):
+        one = infos[version]
+        live = live_receipt_from_json(one.user_metadata)
+        operation = LoggedOperation(version, one.at, one.operation, one.properties)
+        found.append(replace(operation, live=live.kind, stream=live.stream, rows=live.rows) if live else operation)
+    return found
 
 
 def live_rows(file: Mapping[str, Any]) -> int | None:
@@ -375,11 +386,11 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
         values: dict[str, Any] | None = file.get("partitionValues")
         partition: Any = (values or {}).get(partition_column)  # None where others wrote NULL
         changes_table = changes_table or "metaData" in action or "protocol" in action
+        is_anywhere = values is None or partition_column not in values or _is_loose(partition)
         if file:
             paths[bool(added)].add(file["path"])
             stored.add(str(partition))
-            is_anywhere = values is None or partition_column not in values or _is_loose(partition)
-            changes_table = changes_table or is_anywhere  # it may be of any partition
+            changes_table = changes_table or is_anywhere
         if removed:
             so_far, count = rows_removed.get(partition, 0), live_rows(removed)
             rows_removed[partition] = None if so_far is None or count is None else so_far + count
@@ -387,7 +398,7 @@ def _commit_of(version: int, lines: Sequence[str], partition_column: str) -> Log
             rows[partition] = rows.get(partition, 0) + (live_rows(file) or 0)
             size_bytes[partition] = size_bytes.get(partition, 0) + file["size"]
         if file and file.get("dataChange") is not False:
-            if values is not None and partition_column in values and not _is_loose(partition):
+            if not is_anywhere:
                 touched.add(partition)
             elif removed or values:  # of a table whose columns are mapped, the log has other names
                 touched_anything = True

@@ -308,6 +308,23 @@ def test_what_comes_beside_an_append_takes_nothing_of_it(table: LakeTable, monke
     assert len([row for row in told_by(table) if row[0] == "commit"]) == 2
 
 
+def test_what_another_has_filled_meanwhile_is_not_filled_twice(table: LakeTable, monkeypatch: pytest.MonkeyPatch):
+    """Its append comes after this one has seen what the history lacks, and before it says which one it follows."""
+    monkeypatch.setattr(history_table, "saving", without_a_lock)
+    publish(table, "first", DAY, NEXT)
+    joined, others = history_table.batches_as_one, [table.history.fill]
+
+    def overtaken(operations: Any) -> Any:
+        while others:
+            others.pop()()
+        return joined(operations)
+
+    monkeypatch.setattr(history_table, "batches_as_one", overtaken)
+    table.history.fill()
+    assert set(Counter(told_by(table)).values()) == {1}
+    assert [one.version for one in table.history.operations()] == [0, 1]
+
+
 def test_a_copy_of_the_rows_goes_on(spark: Any, table: LakeTable):
     """A history that was moved to another storage as rows has a log that begins anew; fills are still told apart."""
     receipts = {number: publish(table, f"receipt {number}", DAY) for number in (1, 2)}
