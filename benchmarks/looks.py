@@ -61,7 +61,8 @@ def seconds_of(scale: Scale, typed: list[str]) -> float:
         check=False,
     )
     took = perf_counter() - began
-    if done.returncode not in (0, 1):
+    said = done.stdout + done.stderr
+    if done.returncode not in (0, 1) or "Starting Spark" in said or "Java was not found" in said:
         sys.exit(f"`{' '.join(typed)}` ended with {done.returncode}:\n{done.stdout[-2_000:]}\n{done.stderr[-4_000:]}")
     return took
 
