@@ -50,7 +50,7 @@ def written_by_others(
     infos = log.infos(since)
     versions, oldest = _without_our_mark(infos), min(infos, default=since + 1)
     unknown = {key: known for key, known in published.items() if known.version + 1 < oldest}
-    found = dict.fromkeys(_with_other_counts(spec, unknown, rows_now) if log.exists() else (), oldest - 1)
+    found = dict.fromkeys(_with_other_counts(spec, unknown, rows_now), oldest - 1)
     for commit in log.commits(versions, spec.partition_column):
         keys = {spec.grid.key_of(value) for value in commit.touched}
         concerned = published if commit.touched_anything else keys & published.keys()

@@ -10,7 +10,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import UnreadableTableError
-from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.lake.tally import rows_by_partition, rows_by_value
 from backfill_assets.lake.unreadable import unreadable_partitions
 from backfill_assets.spark.failures import translated
 from backfill_assets.table.log import TableLog
@@ -40,6 +40,16 @@ def rows_now(
     found = {p.key: by_key[p.key] for p in partitions if by_key.get(p.key, 0) != 0}
     unknown = [p for p in partitions if p.key in found and found[p.key] is None]
     return {key: rows for key, rows in found.items() if rows} | _counted(spark, spec, log, unknown, version)
+
+
+def rows_of_all(spark: SparkSession, spec: TableSpec, log: TableLog, *, version: int | None = None) -> dict[str, int]:
+    """Return the rows of a whole table by value of the partition column, counted as those of `rows_now`."""
+    told = log.rows_by_value(version)
+    counts = {value: rows for value, rows in (told or {}).items() if rows is not None}
+    if told is not None and len(counts) == len(told):
+        return counts
+    rows = open_table(spark, log.path, version)
+    return {} if rows is None else rows_by_value(spec, rows)
 
 
 def _counted(

@@ -20,7 +20,7 @@ from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.lake.paths import late_path, quarantine_path
-from backfill_assets.lake.tally import rows_by_partition
+from backfill_assets.lake.rows_now import rows_of_all
 from backfill_assets.spark.expressions import column, partition_type
 from backfill_assets.table.commit_files import file_options
 from backfill_assets.table.log import TableLog
@@ -85,12 +85,8 @@ class LateTable:
 
     def counts(self, partitions: Sequence[Partition] | None = None, *, version: int | None = None) -> dict[str, int]:
         """Count rows by partition key; of all partitions if none are named."""
-        told = self.log.rows_by_value(version)
-        if told is None or None in told.values():
-            rows = self._rows(version)
-            found = {} if rows is None else rows_by_partition(self.spec, rows)
-        else:
-            found = {self.spec.grid.key_of(value): rows for value, rows in told.items() if rows}
+        counts = rows_of_all(self.spark, self.spec, self.log, version=version)
+        found = {self.spec.grid.key_of(value): rows for value, rows in counts.items() if rows}
         wanted = found.keys() if partitions is None else {partition.key for partition in partitions}
         return {key: rows for key, rows in found.items() if key in wanted}
 

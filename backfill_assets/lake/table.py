@@ -34,10 +34,10 @@ from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
 from backfill_assets.lake.measures import measures_of
 from backfill_assets.lake.row_examples import broken_rows
-from backfill_assets.lake.rows_now import rows_now
+from backfill_assets.lake.rows_now import rows_now, rows_of_all
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
-from backfill_assets.lake.tally import duplicate_keys_by_partition, rows_by_value, tally_rows
+from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
 from backfill_assets.lake.unpublished_rows import FilesOfRows, Keeping, Writing
 from backfill_assets.lake.unreadable import lost_of_commit, unreadable_partitions
 from backfill_assets.spark.caching import is_of_a_server
@@ -233,12 +233,9 @@ class LakeTable:
 
     def rows_outside_grid(self) -> dict[str, int]:
         """Count rows in values of the partition column that are no partition, by value."""
-        told = self.table_log.rows_by_value()
-        counts = {value: rows for value, rows in (told or {}).items() if rows is not None}
-        if (told is None or len(counts) < len(told)) and (rows := self._made_rows(None)) is not None:
-            with self.failures():
-                counts = rows_by_value(self.spec, rows)
-        return other_writers.rows_outside_grid(self.spec, counts, datetime.now(UTC))
+        with self.failures():
+            rows = rows_of_all(self.spark, self.spec, self.table_log)
+        return other_writers.rows_outside_grid(self.spec, rows, datetime.now(UTC))
 
     def tally(
         self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN

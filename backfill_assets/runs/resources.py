@@ -76,17 +76,17 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
     @property
     def session(self) -> SparkSession:
         """The session that tables and sources get."""
-        if self._spark is None and self._later is None:
+        if self._spark is not None or not self._is_looked_at:
+            return self.spark
+        if self._later is None:
             from backfill_assets.spark.later import later
             from backfill_assets.spark.settings import settings_from_environment
 
             settings = settings_from_environment(os.environ)
-            if settings.remote or not self._is_looked_at:
+            if settings.remote:
                 return self.spark
             self._later = later(lambda: self.spark, settings.extra)
-        found = self._spark or self._later
-        assert found is not None  # noqa: S101 (for the type checker)
-        return found
+        return self._later
 
     @property
     def spark(self) -> SparkSession:

@@ -152,21 +152,24 @@ def every_file(spark: SparkSession, key: str, root: str) -> tuple[list[FoundFile
     Raises:
         SourceMissingError: The root is not there.
     """
-    missing = SourceMissingError(
+    here = seen_as_spark_does(spark, root)
+    if here is not None and not os.path.lexists(here):
+        raise _missing(key, root)
+    try:
+        found = files_below(spark, root)
+        return (_listed_by_spark(spark, root), files_unseen(spark, root)) if found is None else (found, [])
+    except AnalysisException as error:
+        raise _missing(key, root) from error
+
+
+def _missing(key: str, root: str) -> SourceMissingError:
+    return SourceMissingError(
         f"`{key}`: the folder `{root}` is not there, or cannot be listed.",
         state=NOTHING_WRITTEN,
         remedy="Put the files there, or correct the path, `source.path` in a spec (a relative one is below "
         "`landing/`).",
         path=root,
     )
-    here = seen_as_spark_does(spark, root)
-    if here is not None and not os.path.lexists(here):
-        raise missing
-    try:
-        found = files_below(spark, root)
-        return (_listed_by_spark(spark, root), files_unseen(spark, root)) if found is None else (found, [])
-    except AnalysisException as error:
-        raise missing from error
 
 
 def refuse_table_above(spark: SparkSession, root: str, top: str | None = None) -> None:
