@@ -36,7 +36,7 @@ class Project:
 
     Args:
         module: Where the definitions were found; for messages.
-        looks: Whether Spark is started only if something asks it, since the command reads no rows as a rule.
+        looks: Whether the command usually reads no rows. Then Spark starts only when it is needed.
     """
 
     module: str

@@ -1,11 +1,12 @@
-"""`<table>_history`: what was done to a table, in one table beside it that anyone can query. It is only appended to.
+"""`<table>_history`: an append-only Delta table that records what was done to a table. Anyone can query it.
 
-It has a row for each commit of the table's log and for each partition of a receipt, also when Delta has cleaned the
-log; for each partition that a launch refused, and each launch that stopped or failed; and for each step of a version.
+It has a row for each commit in the table's log and for each partition of a receipt. These rows stay when Delta cleans
+the log. It also has a row for each partition that a launch refused, for each launch that stopped or failed, and for
+each step of a version.
 
-A table that was put back from a copy of its folder, or cloned, has other commits than its history tells. So each fill
-says up to which version the log agreed with what was there: what earlier fills say of later versions counts no more.
-And a look believes the history as far as the log agrees with it, and the log from there on.
+A table that was restored from a backup, or cloned, has other commits than its history shows. So each append records up
+to which version the history agreed with the log, and overrules earlier rows about later versions. A reader believes the
+history up to that version, and the log from there on.
 """
 
 from __future__ import annotations
@@ -50,23 +51,23 @@ _COLUMNS = (
 )
 _COMMIT = "commit"
 _OF_COMMITS = ("what", "at", "version", "last_version", "partition", "rows", "detail", "fill", "after", "table_id")
-"""Columns that say which rows of commits and receipts count, and what they tell."""
+"""The columns that a reader of commits and receipts needs."""
 
 Row = Mapping[str, Any]
 
 _FILL = "backfill_assets_fill"
-"""The transaction of each append: of two who have read the same history, one appends. And the mark of what its commit
-carries: the append's id and number, and the newest commit of the table that is in the history."""
+"""The transaction id of each append, and the key of its user metadata. That holds the append's id and number, and the
+newest commit that the history contains. Delta commits only one of two appends with the same number."""
 
 _RECENT = 20
-"""So many of the newest commits are looked through for an append of ours."""
+"""An append looks for itself in this many of the newest commits."""
 
 FILLED_EVERY = timedelta(days=1)
 FILLED_EACH = 500
-"""So long, or after so many commits, a table that goes on by itself waits until its history is filled."""
+"""A stream fills the history after this time or this many commits, whichever comes first."""
 
 _LOCK_TIMEOUT_SECONDS = 60.0
-"""Shorter than a table's own: what waits for the lock is filled by whoever holds it."""
+"""Shorter than the table's own timeout, because whoever holds the lock fills the history."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,22 +114,22 @@ class HistoryTable:
         return {key for key, receipt in newest.items() if undone_by(receipt)}
 
     def in_log(self, *, newest: int = 1_000) -> dict[int, Receipt]:
-        """Return the receipts among the newest commits of the log, and all that the history lacks, by version.
+        """Return, by version, the receipts in the newest commits and all that the history does not contain yet.
 
-        Every launch fills the history when it ends, unless it is killed; and a stream may commit any number of batches
-        before the next one looks for what that one published.
+        A killed launch does not fill the history. A stream may then commit any number of batches before the next
+        launch looks for what the killed one published.
         """
         before = self.log.version() - newest
         return self.log.receipts(min(before, self._agreed_to(self._newest_fill())) if before >= 0 else -1)
 
     def operations(self) -> list[LoggedOperation]:
-        """Return every commit that was ever told of, in order; batches side by side may be one."""
+        """Return every known commit, in order. Consecutive batches of a stream may be one operation."""
         stored, until = self._stored()
         told = [_operation_of(row) for row in stored if row["what"] == _COMMIT]
         return sorted([*told, *self.log.operations(until)], key=lambda one: one.version)
 
     def attempts(self) -> list[Attempt]:
-        """Return what launches did not publish, the oldest first."""
+        """Return the partitions that launches refused, and the launches that stopped or failed, oldest first."""
         found: dict[tuple[str, str, str], Attempt] = {}
         for row in self._rows("refused", "stopped", "failed"):
             name = row["at"], row["run_id"], row["what"]
@@ -142,17 +143,17 @@ class HistoryTable:
         return list(found.values())
 
     def steps(self) -> list[VersionStep]:
-        """Return the steps of all versions of the table, the oldest first."""
+        """Return the steps of all versions of the table, oldest first."""
         return [VersionStep(**json.loads(row["detail"])) for row in self._rows("step")]
 
     # -- appended to ---------------------------------------------------------------------------------------------------
 
     def fill(self, attempts: Sequence[Attempt] = (), *, commits: bool = True) -> int:
-        """Append what the log has and the history lacks; return how many receipts that were.
+        """Append the commits that the log has and the history does not; return the number of receipts among them.
 
         Args:
-            attempts: What a launch did not publish, in the same commit.
-            commits: Whether commits are appended at all.
+            attempts: Refusals and failures of a launch. They go into the same commit.
+            commits: If false, only the attempts are appended.
 
         Raises:
             ReceiptError: The history cannot be read. Nothing was appended.
@@ -174,7 +175,7 @@ class HistoryTable:
         raise self._overtaken()
 
     def fill_if_due(self, now_utc: datetime, warn: Callable[[str], None]) -> None:
-        """Fill it if that was not done for a day, or for some hundred commits; a failure ends nothing."""
+        """Fill the history once a day, or after some hundred commits. A failure is only logged."""
         try:
             if self._is_due(now_utc):
                 self.fill()
@@ -182,7 +183,7 @@ class HistoryTable:
             warn(f"What the log tells could not be copied to `{self.path}`; that is tried again. {first_words(error)}")
 
     def add_steps(self, steps: Sequence[VersionStep]) -> None:
-        """Append steps of versions of the table, which may not be there itself, in one commit."""
+        """Append steps of the table's versions in one commit. The table itself may not exist."""
         with self._saving():
             of_step = {"what": "step", "table_id": ""}
             told = [
@@ -199,13 +200,13 @@ class HistoryTable:
         return saving(self.path, self.table, timeout_seconds=_LOCK_TIMEOUT_SECONDS)
 
     def _append(self, rows: Sequence[Row], before: _Fill, after: int) -> bool:
-        """Append rows in one commit, none if there are none; return whether it is done.
+        """Append rows in one commit. Return whether they are in the history now.
 
-        It is not if another append has followed the same one: Delta takes this one for that, and makes no commit.
+        They are not if another append followed the same one: Delta sees the number twice and makes no second commit.
 
         Args:
-            before: What was appended last when the rows were made.
-            after: The version up to which what is there agrees with the log.
+            before: The newest append when the rows were computed.
+            after: The version up to which the history agrees with the log.
         """
         if not rows:
             return True
@@ -222,7 +223,7 @@ class HistoryTable:
         return any((marked_body(one.user_metadata, _FILL) or {}).get(_FILL) == append_id for one in recent)
 
     def _is_due(self, now_utc: datetime) -> bool:
-        """Say whether it was filled a day ago or earlier; if never, whether the table is that old."""
+        """Return whether the last fill (or the first commit) is a day old, or many commits are missing."""
         commits = self.log.reader.commits()
         filled = self._own.reader.commits()
         times = [max(filled.values())] if filled else [min(commits.values())] if commits else []
@@ -232,18 +233,18 @@ class HistoryTable:
     # -- which rows count ----------------------------------------------------------------------------------------------
 
     def _stored(self) -> tuple[list[Row], int]:
-        """Return the rows of commits and receipts that count, and the last version of which they are believed."""
+        """Return the believed rows of commits and receipts, and the last version that they cover."""
         try:
             rows = _counting(self._read(*_OF_COMMITS), self._table_id)
         except ReceiptError:
             if not self.log.is_whole(sys.maxsize):
                 raise
-            rows = []  # the log still has all that was ever done
+            rows = []  # the log still has every commit
         until = self._agreed(rows)
         return [row for row in rows if row["last_version"] <= until], until
 
     def _newest_fill(self) -> _Fill:
-        """Return what was appended last. Each append carries it: rows are read where somebody else has committed."""
+        """Return the newest append. Its commit says all of it; rows are read only if somebody else committed last."""
         for one in self._own.infos(newest=1).values():
             carried = marked_body(one.user_metadata, _FILL)
             if carried is not None:
@@ -254,21 +255,20 @@ class HistoryTable:
         return _Fill(number, _newest(_counting(rows, self._table_id)), self._table_id)
 
     def _agreed_to(self, fill: _Fill) -> int:
-        """Return the last version of which the history is believed after its newest append; -1 if there is none."""
+        """Return the last version up to which the history is believed; -1 if there is none."""
         if fill.table_id == self._table_id and self._is_in_log(*fill.newest):
             return fill.newest[0]
         return self._agreed(_counting(self._read(*_OF_COMMITS), self._table_id))
 
     def _is_in_log(self, version: int, at: str) -> bool:
-        """Say whether the log has the same commit of a version."""
+        """Return whether the log has this version with the same commit time."""
         found = self.log.infos(version - 1, until=version).get(version)
         return found is not None and found.at.isoformat() == at
 
     def _agreed(self, rows: Sequence[Row]) -> int:
-        """Return the last version of which rows that count are believed; -1 if there is none.
+        """Return the newest version that both these rows and the log have, with the same time; -1 if there is none.
 
-        It is the last of which the log has the same commit. If the log has forgotten every commit that they tell of,
-        nothing speaks against them.
+        If Delta has cleaned every commit of these rows from the log, nothing contradicts them, and all are believed.
         """
         told = sorted({(row["last_version"], row["at"]) for row in rows if row["what"] == _COMMIT}, reverse=True)
         oldest = min(self.log.reader.commits(), default=0)
@@ -279,9 +279,9 @@ class HistoryTable:
     def _newest_receipts(self, until: int | None = None) -> dict[int, Receipt]:
         """Return the receipts that say which the newest publish of each partition is.
 
-        A table that follows a database gets receipts with each refresh, for ever. So only the newest of each partition
-        are joined again, and all of those that an undo put back; a receipt then names the partitions of which it is
-        the newest.
+        A table that follows a database gets receipts with each refresh, without end. So only the newest receipts of
+        each partition are assembled, and all receipts of partitions that an undo restored. Each receipt then contains
+        only the partitions that were asked for.
         """
         stored, agreed = self._stored()
         logged = self.log.receipts(agreed)
@@ -298,7 +298,7 @@ class HistoryTable:
         return _receipts_in([*of_commits, *chosen]) | logged
 
     def _rows(self, *what: str) -> list[Row]:
-        """Return the rows of some kinds, the oldest first."""
+        """Return the rows of some kinds, oldest first."""
         mine = self._table_id, ""
         found = [row for row in self._read() if row["what"] in what and row["table_id"] in mine]
         return sorted(found, key=lambda row: [row[name] or "" for name in ("at", "run_id", "partition")])
@@ -313,7 +313,7 @@ class HistoryTable:
 
     def _overtaken(self) -> CommitConflictError:
         return CommitConflictError(
-            f"`{self.table}`: others have appended to its history at `{self.path}` in each of {ATTEMPTS} attempts.",
+            f"`{self.table}`: in each of {ATTEMPTS} attempts, another writer appended to `{self.path}` first.",
             state="The table's rows are not affected; nothing was appended.",
             remedy=TRIED_AGAIN,
         )
@@ -332,7 +332,7 @@ class _Fill:
     """The newest append.
 
     Args:
-        newest: The newest version of the table that is in the history then, and when that was committed.
+        newest: The newest version of the table that the history contained then, and its commit time.
     """
 
     number: int
@@ -341,7 +341,7 @@ class _Fill:
 
 
 def _counting(rows: Iterable[Row], table_id: str) -> list[Row]:
-    """Return the rows of commits and receipts of a table that no later fill has said to be of another past."""
+    """Return the rows of a table's commits and receipts that no later append has overruled."""
     mine = [row for row in rows if row["table_id"] == table_id and row["last_version"] is not None]
     most, limits, after = sys.maxsize, dict[int, int](), {row["fill"]: row["after"] for row in mine}
     for fill in sorted(after, reverse=True):
@@ -351,7 +351,7 @@ def _counting(rows: Iterable[Row], table_id: str) -> list[Row]:
 
 
 def _newest(rows: Iterable[Row]) -> tuple[int, str]:
-    """Return the newest version that rows tell of, and when that was committed; -1 if there are none."""
+    """Return the newest version among some rows, and its commit time; -1 if there are none."""
     told = ((row["last_version"], row["at"]) for row in rows if row["what"] == _COMMIT)
     return max(told, default=(-1, ""))
 
@@ -392,7 +392,7 @@ def _rows_of(one: LoggedOperation, receipt: Receipt | None) -> list[dict[str, An
 
 
 def _rows_of_attempt(one: Attempt) -> list[dict[str, Any]]:
-    """Return a row for each partition that was refused; one for the launch if none was."""
+    """Return a row for each refused partition, or one row for the launch if none was refused."""
     of_all = {
         "what": one.outcome,
         "at": one.at,

@@ -43,7 +43,7 @@ def rows_now(
 
 
 def rows_of_all(spark: SparkSession, spec: TableSpec, log: TableLog, *, version: int | None = None) -> dict[str, int]:
-    """Return the rows of a whole table by value of the partition column, counted as those of `rows_now`."""
+    """Return the rows of a whole table by value of the partition column, counted like `rows_now` does."""
     told = log.rows_by_value(version)
     counts = {value: rows for value, rows in (told or {}).items() if rows is not None}
     if told is not None and len(counts) == len(told):

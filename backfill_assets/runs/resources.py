@@ -67,9 +67,9 @@ class Lakehouse(dg.ConfigurableResource["Lakehouse"]):
         return root.rstrip("/") if is_uri(root) else os.path.abspath(_one_slash(root))  # noqa: PTH100 (a str, and no links resolved)
 
     def start_spark_when_asked(self) -> None:
-        """Have Spark started only when something is asked of it, for who looks: a look may need no rows.
+        """Start Spark on first use instead of with the first table, for commands that may need no rows.
 
-        Whoever writes has it started before: PySpark makes no expression without a session.
+        A writer needs the session first, because PySpark builds no expression without one.
         """
         self._is_looked_at = True
 

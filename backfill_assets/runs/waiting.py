@@ -1,4 +1,4 @@
-"""What a command waits for, said before it begins."""
+"""A notice before slow work."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import click
 
 
 def say_what_takes_long(sentence: str) -> None:
-    """Say a sentence on standard error, if this process carries out a command whose answer is not JSON."""
+    """Print a sentence on standard error if this process runs a command whose answer is not JSON."""
     asked = click.get_current_context(silent=True)
     if asked is not None and not asked.params.get("as_json"):
         click.echo(sentence, err=True)

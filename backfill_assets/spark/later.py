@@ -10,11 +10,11 @@ from pyspark.sql import SparkSession
 
 
 class _Later:
-    """Stands for a session that is not started yet, and passes on whatever is asked of it.
+    """A stand-in for a session that has not started: it starts the session on first use and forwards every attribute.
 
     Args:
-        start: Returns the session; called once.
-        settings: With which it will start.
+        start: Returns the session. It is called once.
+        settings: The settings that the session will have.
     """
 
     def __init__(self, start: Callable[[], SparkSession], settings: Mapping[str, str]) -> None:

@@ -26,7 +26,7 @@ class Snapshot:
     """What a table is at one version.
 
     Args:
-        table_id: Delta's own: one that was deleted and made again, or cloned, has another.
+        table_id: Delta's own id. A table that was created again, or cloned, has another one.
         schema: Delta's schema, as JSON has it: `{"type": "struct", "fields": [...]}`.
         files: Returns every data file, with the value of the partition column and its rows, which are None where the
             log does not tell them.
@@ -126,7 +126,7 @@ class LogReader(Protocol):
     """Reads the log of one table. Every call looks anew."""
 
     def is_absent(self) -> bool:
-        """Say whether there is certainly no table; False where only Spark could say so."""
+        """Return whether the table certainly does not exist; false if only Spark could tell."""
         ...
 
     def commits(self) -> Mapping[int, datetime]:
@@ -214,7 +214,7 @@ class TableLog:
         return 0 < len(commits) <= most and commits.keys() == set(range(len(commits)))
 
     def commits(self, versions: Sequence[int], partition_column: str) -> list[LoggedCommit]:
-        """Return what commits did, in order; one that the log has forgotten may have written any partition."""
+        """Return what commits did, in order. A commit that Delta has cleaned counts as a write to every partition."""
         texts = self.reader.texts(versions)
         found: list[LoggedCommit] = []
         for version in sorted(versions):
@@ -233,11 +233,11 @@ class TableLog:
         return [commit.version for commit in commits if any(map(commit.wrote, partitions))]
 
     def infos(self, after: int = -1, *, newest: int | None = None, until: int | None = None) -> dict[int, CommitInfo]:
-        """Return what the commits after a version say of themselves, in order; earlier ones are not read.
+        """Return the infos of the commits after a version, in order. Earlier commits are not read.
 
         Args:
-            newest: Look at so many of the newest commits only.
-            until: Look at none after this version.
+            newest: Read only this many of the newest commits.
+            until: Read no commit after this version.
         """
         there = self.reader.commits()
         first = max(after + 1, 0 if newest is None else max(there, default=-1) - newest + 1)
@@ -267,7 +267,7 @@ class TableLog:
         return max((datetime.fromisoformat(newest) for _, newest in filter(None, landed)), default=None)
 
     def operations(self, after: int = -1) -> list[LoggedOperation]:
-        """Return what the commits after a version did, in words of Delta and of ours, in order."""
+        """Return the operations of the commits after a version, in order."""
         return operations_in(self.infos(after))
 
     @contextmanager
@@ -289,13 +289,13 @@ class TableLog:
 
 
 def receipts_in(infos: Mapping[int, CommitInfo]) -> dict[int, Receipt]:
-    """Return our receipts among what commits say of themselves, by version."""
+    """Return the receipts in some commit infos, by version."""
     told = {version: receipt_from_json(one.user_metadata) for version, one in infos.items()}
     return {version: receipt for version, receipt in told.items() if receipt is not None}
 
 
 def operations_in(infos: Mapping[int, CommitInfo]) -> list[LoggedOperation]:
-    """Return what commits did, in words of Delta and of ours, in order."""
+    """Return the operations that some commit infos describe, in order."""
     found: list[LoggedOperation] = []
     for version in sorted(infos):
         one = infos[version]
@@ -319,7 +319,7 @@ _LOOSE_DATE, _DATE = re.compile(r"[+-]?\d+-\d+-\d+"), re.compile(r"\d{4}-\d\d-\d
 
 
 def _is_loose(value: Any) -> bool:
-    """Say whether a partition's value is a date that is not written as Delta does: it may be that of any partition."""
+    """Return whether a value is a date in a spelling that Delta never writes. It may then be any partition."""
     return isinstance(value, str) and bool(_LOOSE_DATE.fullmatch(value)) and not _DATE.fullmatch(value)
 
 
@@ -340,7 +340,7 @@ def _info_of(version: int, lines: Sequence[str], changed: datetime) -> CommitInf
     )
 
 
-# What a commit says of itself is anybody's text: what cannot be understood of it is left out.
+# Any writer can fill in a commit's info, so everything that does not parse is ignored.
 
 
 def _commit_info(action: Any) -> dict[str, Any]:

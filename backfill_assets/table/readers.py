@@ -1,4 +1,4 @@
-"""Who reads the log of a table: delta-rs, in milliseconds and without a JVM; or Spark, where delta-rs cannot."""
+"""The two readers of a table's log: delta-rs, which needs no JVM, and Spark for what delta-rs cannot read."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from backfill_assets.table.log import LoggedFile, Snapshot, TableLog
 _COMMIT = re.compile(r"\d{20}\.json")
 
 _AT_ONCE = 16
-"""So many commits are asked for at the same time where each is a request to a server."""
+"""The number of commits that are read at once if each is a request to a server."""
 
 _S3 = {
     "access.key": "AWS_ACCESS_KEY_ID",
@@ -44,18 +44,18 @@ _S3 = {
     "endpoint": "AWS_ENDPOINT_URL",
     "endpoint.region": "AWS_REGION",
 }
-"""Settings of Hadoop's `s3a`, and what delta-rs calls them."""
+"""The names that delta-rs gives to settings of Hadoop's `s3a`."""
 
 _PATIENCE = {"timeout": "30s", "connect_timeout": "5s", "max_retries": "3", "retry_timeout": "10s"}
-"""delta-rs would try for minutes; what it cannot read Spark reads."""
+"""delta-rs alone would retry for minutes. Spark reads what delta-rs cannot."""
 
 
 def log_of(spark: SparkSession, path: str, said: Callable[[str], None] = lambda _: None) -> TableLog:
     """Return the log of the table at a path.
 
     Args:
-        spark: Asked only where delta-rs cannot read the log, or may not see the storage that Spark sees.
-        said: Called with one sentence if Spark has to be asked because delta-rs cannot open the table.
+        spark: Reads the log only if delta-rs cannot, or if this process may not see the storage that Spark sees.
+        said: Called with one sentence that explains why Spark reads the log.
     """
     by_spark = SparkReader(spark, path)
     if (folder := seen_as_spark_does(spark, path)) is not None:
@@ -65,20 +65,20 @@ def log_of(spark: SparkSession, path: str, said: Callable[[str], None] = lambda 
         if not (why := _reached(path, options)):
             files = arrow_fs.PyFileSystem(DeltaStorageHandler(path, options))
             return TableLog(path, DeltaRsReader(path, "_delta_log", files, options, by_spark, said, is_far=True))
-        said(f"delta-rs cannot reach `{path}`, so Spark is asked: {why}")
+        said(f"Spark reads the log of `{path}`, because delta-rs cannot reach it: {why}.")
     else:
-        said(f"Spark is asked for the log of `{path}`: only it knows what lies there.")
+        said(f"Spark reads the log of `{path}`, because this process may not see the same storage.")
     return TableLog(path, by_spark)
 
 
 _why_out_of_reach = dict[str, tuple[float, str]]()
-"""When a bucket was tried, by its name, and why this process cannot read it: Spark may have other credentials."""
+"""By bucket, when this process last tried to read it, and the error. Spark may have other credentials."""
 
 _TRIED_AGAIN_SECONDS = 60.0
 
 
 def _reached(path: str, options: dict[str, str]) -> str:
-    """Return why this process cannot read the bucket of a table, which is tried once a minute; empty if it can."""
+    """Return why this process cannot read the bucket of a table; empty if it can. It tries again after a minute."""
     bucket = urlparse(path).netloc
     tried, why = _why_out_of_reach.get(bucket, (-_TRIED_AGAIN_SECONDS, "it was not tried"))
     if why and time.monotonic() - tried >= _TRIED_AGAIN_SECONDS:
@@ -108,13 +108,13 @@ def delta_table(spark: SparkSession, path: str) -> deltalake.DeltaTable:
 
 
 def storage_options(uri: str, setting_of: Callable[[str], str | None]) -> dict[str, str]:
-    """Return how delta-rs reaches the bucket of a URI, from Spark's settings; variables of one's own win.
+    """Return the options with which delta-rs reads a bucket, from Spark's settings. Environment variables win.
 
     Args:
         setting_of: Returns a setting of Spark's by its name, None if it is not set.
 
     Returns:
-        Nothing for any other storage.
+        No options for any other storage.
     """
     if urlparse(uri).scheme not in ("s3", "s3a"):
         return {}
@@ -137,12 +137,12 @@ def storage_options(uri: str, setting_of: Callable[[str], str | None]) -> dict[s
 
 @dataclass(frozen=True, slots=True)
 class DeltaRsReader:
-    """Reads commits as files, and what a table is by delta-rs; Spark is asked what a table is that it cannot open.
+    """Reads commits as plain files, and the state of the table with delta-rs, or with Spark if delta-rs cannot open it.
 
     Args:
-        uri: Of the table, as delta-rs takes it.
-        folder: Of its log, in `files`.
-        is_far: Whether each commit is a request to a server.
+        uri: The table's URI for delta-rs.
+        folder: The folder of the table's log in `files`.
+        is_far: Whether reading a commit is a request to a server.
     """
 
     uri: str
@@ -155,7 +155,7 @@ class DeltaRsReader:
     _opened: dict[tuple[int, datetime], deltalake.DeltaTable] = field(
         default_factory=dict[tuple[int, datetime], deltalake.DeltaTable], init=False, repr=False, compare=False
     )
-    """The newest version that was opened, by its number and when it was made."""
+    """The newest version that was opened, by its number and commit time."""
 
     def is_absent(self) -> bool:
         """Say whether there is certainly no table."""
@@ -199,11 +199,13 @@ class DeltaRsReader:
         except (DeltaError, OSError, ValueError) as error:
             found = self.by_spark.snapshot(version)
             if found is not None:
-                self.said(f"delta-rs cannot open `{self.uri}`, so Spark is asked: {in_words(error)}")
+                self.said(
+                    f"Spark reads the log of `{self.uri}`, because delta-rs cannot open the table: {in_words(error)}."
+                )
             return found
 
     def rows(self, columns: Sequence[str] | None, version: int | None) -> list[dict[str, Any]] | None:
-        """Return the rows of a small table; by the engine of delta-rs, since pyarrow's datasets import pandas."""
+        """Return the rows of a small table, read by delta-rs's own engine: pyarrow's datasets would import pandas."""
         try:
             found: Any = self._table(version).scan(list(columns) if columns else None).read_all()
         except TableNotFoundError:
@@ -215,7 +217,7 @@ class DeltaRsReader:
         return [dict(zip(names, row, strict=True)) for row in values]
 
     def _files_of(self, table: deltalake.DeltaTable, partition_columns: Sequence[str]) -> list[LoggedFile]:
-        """Return the files of a version; by Spark, without their rows, if a value is none that Python has."""
+        """Return the files of a version. If Python has no date for a value, Spark names them, without counts."""
         files = table.get_add_actions(flatten=True)
         names, rows = [_listed(files.column(name)) for name in ("path", "num_records")]
         values: list[Any] = [None] * len(names)
@@ -269,7 +271,7 @@ def _in_milliseconds(changed: datetime) -> datetime:
 
 
 def in_words(error: Exception) -> str:
-    """Return what a failure of delta-rs says, on one line and without its colours."""
+    """Return the message of a delta-rs error on one line, without terminal colours."""
     return " ".join(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).split()).rstrip(".")
 
 
@@ -293,7 +295,7 @@ class SparkReader:
     path: str
 
     def is_absent(self) -> bool:
-        """Say whether there is certainly no table: that is asked when its rows are."""
+        """Return false: only reading its rows would show that the table does not exist."""
         return False
 
     def commits(self) -> Mapping[int, datetime]:
@@ -369,7 +371,7 @@ class SparkReader:
 
 
 def _rows_of(look: Callable[[], DataFrame]) -> list[Any]:
-    """Return what a look into a log shows; nothing if there is no table."""
+    """Return the rows of a frame; none if the table does not exist."""
     try:
         return look().collect()
     except AnalysisException as error:
@@ -379,7 +381,7 @@ def _rows_of(look: Callable[[], DataFrame]) -> list[Any]:
 
 
 def _below(path: str, file: str) -> str:
-    """Return the name of a file below a folder; as it is where it lies elsewhere, as those of a clone do."""
+    """Return the path of a file relative to a folder, or unchanged if it lies elsewhere, like the files of a clone."""
     bare, folder = (re.sub(r"^\w+:/*", "/", name) for name in (file, path))
     return bare.removeprefix(f"{folder.rstrip('/')}/") if is_below(file, path) else file
 

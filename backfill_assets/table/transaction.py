@@ -472,8 +472,8 @@ def _module(package: Any, name: str) -> Any:
 def _joined(call: Callable[[], None]) -> None:
     """Make a call in a thread that is waited for, whatever happens to this one.
 
-    An interrupted call to the JVM leaves a commit behind that nobody knows of. `Thread.join` will not do: in Python
-    3.11 a join that is interrupted takes the thread for ended.
+    An interrupted call to the JVM would leave a commit that nobody knows of. `Thread.join` is not enough: in Python
+    3.11, an interrupted join marks a running thread as ended.
     """
     failed: list[BaseException] = []
     may_begin, has_ended = threading.Event(), threading.Event()
