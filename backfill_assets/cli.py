@@ -6,14 +6,12 @@ import click
 
 from backfill_assets.commands.apply import apply
 from backfill_assets.commands.capture import capture
-from backfill_assets.commands.changes_view import changes_view
 from backfill_assets.commands.demo import demo
 from backfill_assets.commands.estimate import estimate
 from backfill_assets.commands.fence import fence
 from backfill_assets.commands.gaps import gaps
 from backfill_assets.commands.history import history
 from backfill_assets.commands.init import init
-from backfill_assets.commands.json_schema import json_schema
 from backfill_assets.commands.live import live
 from backfill_assets.commands.once import once
 from backfill_assets.commands.plan import plan
@@ -28,6 +26,7 @@ from backfill_assets.commands.terminal import Commands
 from backfill_assets.commands.undo import undo
 from backfill_assets.commands.verify import verify
 from backfill_assets.commands.version.group import version
+from backfill_assets.commands.views import views
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
@@ -48,7 +47,7 @@ def main() -> None:
 
 for command in (
     *(status, preview, estimate, plan, apply, stop, resume, reset, undo, gaps, history, reconcile, verify),
-    *(capture, changes_view, fence, live, once, schema, version, json_schema, init, demo),
+    *(capture, fence, live, once, schema, version, views, init, demo),
 ):
     main.add_command(command)
 

@@ -24,7 +24,7 @@ COMMANDS = [
     ["live"],
     ["once"],
     ["schema"],
-    ["json-schema"],
+    ["views"],
     ["init"],
     ["demo"],
     ["demo", "events"],

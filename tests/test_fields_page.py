@@ -12,17 +12,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from backfill_assets.assets.component import yaml_schema
 from backfill_assets.core.spec.no_effect import NO_EFFECT
+from backfill_assets.core.spec.table import TableSpec
 
 PAGE = Path(__file__).parents[1] / "docs" / "fields.md"
-TEMPLATE = r"\{\{"
-"""The pattern of a text that Dagster fills in; it may stand for any value."""
-
 BEGINS = """# Every field of a table
 
-What may stand under `attributes:` of a `defs.yaml`. Made from the specification itself, so it is complete; `dg utils inspect-component
-backfill_assets.LakehouseTable` prints the same, `backfill-assets json-schema` gives it to an editor. What each is good for is told in
+What may stand under `attributes:` of a `defs.yaml`. Made from the specification itself, so it is complete. `dg utils inspect-component
+backfill_assets.LakehouseTable` prints the same, and [an editor](schemas.md#help-in-the-editor) can show it. What each is good for is told in
 the pages: [sources](sources.md), [databases](databases.md), [the live stream](live.md), [guards](guards.md), [once-flows](once.md),
 [versions](versions.md), [launching](launching.md). A spec that states a field which has no effect is refused when it loads: "Refused"
 says where that is. A value may be a template of Dagster too: `"{{ env('SHOP_FOLDER') }}"`.
@@ -30,8 +27,8 @@ says where that is. A value may be a template of Dagster too: `"{{ env('SHOP_FOL
 
 
 def page() -> str:
-    schema = yaml_schema()
-    table, kinds = schema["properties"]["attributes"], schema["$defs"]
+    table = TableSpec.model_json_schema()
+    kinds = table["$defs"]
     lines = [BEGINS]
     for path, part in sections(table, kinds):
         lines += [f"## {title_of(path)}\n", "| field | of type | if absent | meaning |", "|---|---|---|---|"]
@@ -44,8 +41,8 @@ def page() -> str:
 
 def fields() -> list[str]:
     """The path of every field that a table's YAML may have: `source(files).csv.quote`, `columns.NAME.type`."""
-    schema = yaml_schema()
-    parts = sections(schema["properties"]["attributes"], schema["$defs"])
+    table = TableSpec.model_json_schema()
+    parts = sections(table, table["$defs"])
     return [within(path, name) for path, part in parts for name in part["properties"]]
 
 
@@ -95,7 +92,7 @@ def alternatives(field: Mapping[str, Any], kinds: Mapping[str, Any]) -> list[Map
 
 
 def cells(name: str, field: Mapping[str, Any], kinds: Mapping[str, Any], needed: list[str]) -> str:
-    held = [one for one in alternatives(field, kinds) if one.get("type") != "null" and one.get("pattern") != TEMPLATE]
+    held = [one for one in alternatives(field, kinds) if one.get("type") != "null"]
     types = dict.fromkeys(in_words(one) for one in held)
     absent = "needed" if name in needed else default_of(field)
     said = field.get("description") or held[0].get("description", "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -237,6 +238,21 @@ def test_every_command_explains_itself(path: str, command: click.Command):
     for option in command.params:
         if isinstance(option, click.Option):
             assert option.help, f"{path} {option.opts[0]}"
+
+
+def test_no_file_names_a_command_that_does_not_exist():
+    """Documents, messages, tests and examples name only commands and groups that the command line has."""
+    known = {path for path, _ in commands(main)}
+    named = {
+        (str(file.relative_to(ROOT)), " ".join(words.split()))
+        for file in project_files()
+        for words in re.findall(
+            r"backfill-assets( [a-z][a-z-]*(?:(?<= version) [a-z]+)?)",
+            file.read_text(encoding="utf-8", errors="replace"),
+        )
+    }
+    assert len(named) > 100
+    assert sorted((file, words) for file, words in named if f"backfill-assets {words}" not in known) == []
 
 
 def test_no_file_names_a_registry_or_a_folder_of_somebodys_machine():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -29,12 +29,13 @@ class TableAttributes(RootModel[dict[str, Any]]):
 
     @classmethod
     def __get_pydantic_json_schema__(cls, _core: Any, _handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        return _or_template(TableSpec.model_json_schema())
+        return cls.model_json_schema()
 
     @classmethod
     def model_json_schema(cls, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-        """Return the schema that editors and `dg check yaml` use."""
-        return _or_template(TableSpec.model_json_schema())
+        """Return the schema that editors and `dg check yaml` use: without `$ref`, as Dagster puts it into another."""
+        schema = TableSpec.model_json_schema()
+        return _or_template(_inlined(schema, schema.pop("$defs", {})))
 
 
 @dataclass
@@ -153,34 +154,13 @@ def _or_template(schema: Any) -> Any:
     return [_or_template(value) for value in schema] if isinstance(schema, list) else schema
 
 
-def yaml_schema() -> dict[str, Any]:
-    """Return the JSON schema of a whole `defs.yaml`, for editors."""
-    attributes = TableAttributes.model_json_schema()
-    shared = attributes.pop("$defs", {})
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "A table of the lakehouse (defs.yaml)",
-        "type": "object",
-        "required": ["type", "attributes"],
-        "additionalProperties": False,
-        "properties": {
-            "type": {
-                "const": "backfill_assets.LakehouseTable",
-                "description": "Kind of Dagster component: always this one for a table.",
-            },
-            "attributes": attributes,
-            "template_vars_module": {
-                "type": "string",
-                "description": "Module beside the file with functions that `{{ ... }}` may call.",
-            },
-            "requirements": {
-                "type": "object",
-                "description": "Environment variables that the file needs, for Dagster.",
-            },
-            "post_processing": {"type": "object", "description": "Dagster's changes of what the file makes."},
-        },
-        "$defs": shared,
-    }
+def _inlined(schema: Any, parts: Mapping[str, Any]) -> Any:
+    """Replace each reference to a part by that part."""
+    if isinstance(schema, dict):
+        walked: dict[str, Any] = {key: _inlined(value, parts) for key, value in schema.items() if key != "$ref"}
+        part = parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
+        return {**_inlined(part, parts), **walked} if part else walked
+    return [_inlined(value, parts) for value in schema] if isinstance(schema, list) else schema
 
 
 # -- transforms --------------------------------------------------------------------------------------------------------

@@ -15,25 +15,35 @@ _DUCKDBS_NAMES = {"string": "varchar", "int": "integer", "float": "real", "binar
 _DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}"
 
 
-def views_of_versions(paths: Mapping[str, str], dialect: Dialect, *, missing: Sequence[str] = ()) -> str:
-    """Return statements that make a view `layer.name` of the Delta table at each path.
+def statements(queries: Mapping[str, str], dialect: Dialect, remarks: Sequence[str] = ()) -> str:
+    """Return the statements that make a view of each query; of DuckDB's, all in one transaction.
 
     Args:
-        paths: By name, `layer/name`.
-        missing: Names of tables that are not there; a view of one would take all others of its transaction with it.
+        queries: By the name of the view, `layer/name`.
+        remarks: Printed as comments.
     """
-    left_out = [f"-- {name} is left out: no launch has made it yet" for name in missing]
-    rows = {name: f"SELECT * FROM {_rows_at(path, dialect)}" for name, path in sorted(paths.items())}
-    return _views(rows, dialect, left_out)
+    layers = sorted({name.partition("/")[0] for name in queries})
+    lines = [f"-- {remark}" for remark in remarks]
+    lines += [f"CREATE SCHEMA IF NOT EXISTS {_named(layer, dialect)};" for layer in layers]
+    for name, query in queries.items():
+        layer, _, table = name.partition("/")
+        lines.append(f"CREATE OR REPLACE VIEW {_named(layer, dialect)}.{_named(table, dialect)} AS {query};")
+    if dialect == "duckdb":
+        lines = ["INSTALL delta; LOAD delta;", "BEGIN TRANSACTION;", *lines, "COMMIT;"]
+    return "\n".join(lines)
 
 
-def view_of_changes(name: str, path: str, spec: TableSpec, began: int, dialect: Dialect) -> str:
-    """Return statements that make a view of the rows that changes leave, by the rules of `core.history.changes.fold`.
+def rows_at(path: str, dialect: Dialect) -> str:
+    """Return a query for all rows of a Delta table."""
+    return f"SELECT * FROM {_table_at(path, dialect)}"
 
-    A value that its column's type cannot be is NULL in it.
+
+def rows_from_changes(path: str, spec: TableSpec, began: int, dialect: Dialect) -> str:
+    """Return a query for the rows that changes leave, by the rules of `live.changes.fold`.
+
+    A value that its column's type cannot hold is NULL.
 
     Args:
-        name: Of the view, `layer/name`.
         path: Of the table of changes.
         began: Position from which on the feed has every change; those before it are an older feed's.
     """
@@ -45,9 +55,9 @@ def view_of_changes(name: str, path: str, spec: TableSpec, began: int, dialect: 
         for column, of in spec.columns.items()
     )
     one = f"PARTITION BY {keys}, after_position"
-    query = f"""
+    return f"""
 WITH changes AS (
-  SELECT * FROM {_rows_at(path, dialect)} WHERE after_position >= {began:d}
+  {rows_at(path, dialect)} WHERE after_position >= {began:d}
 ), standing AS (
   SELECT * FROM changes c WHERE op <> 't' AND NOT EXISTS (
     SELECT 1 FROM changes t WHERE t.op = 't'
@@ -65,19 +75,6 @@ WITH changes AS (
   FROM told WHERE stays <> 0
 )
 SELECT {typed} FROM newest WHERE place = 1 AND stays > 0"""
-    return _views({name: query}, dialect)
-
-
-def _views(queries: Mapping[str, str], dialect: Dialect, remarks: Sequence[str] = ()) -> str:
-    """Return the statements that make a view of each query, by `layer/name`."""
-    layers = sorted({name.partition("/")[0] for name in queries})
-    lines = [*remarks, *(f"CREATE SCHEMA IF NOT EXISTS {_named(layer, dialect)};" for layer in layers)]
-    for name, query in queries.items():
-        layer, _, table = name.partition("/")
-        lines.append(f"CREATE OR REPLACE VIEW {_named(layer, dialect)}.{_named(table, dialect)} AS {query};")
-    if dialect == "duckdb":
-        lines = ["INSTALL delta; LOAD delta;", "BEGIN TRANSACTION;", *lines, "COMMIT;"]
-    return "\n".join(lines)
 
 
 def _typed(text: str, kind: str, zone: str | None, dialect: Dialect) -> str:
@@ -111,7 +108,7 @@ def _typed(text: str, kind: str, zone: str | None, dialect: Dialect) -> str:
     return of_type
 
 
-def _rows_at(path: str, dialect: Dialect) -> str:
+def _table_at(path: str, dialect: Dialect) -> str:
     return table_at(path) if dialect == "spark" else f"delta_scan({_text(path, dialect)})"
 
 

@@ -199,5 +199,5 @@ def _next_steps(place: Path) -> Sequence[tuple[str, str]]:
     return [
         (f"{here} version status --definitions {_MODULE}", "all versions side by side, and what comes next"),
         (f"{here} history {ORDERS} --definitions {_MODULE}", "what was done, by whom, and why"),
-        (f"{here} version views --dialect duckdb --definitions {_MODULE}", "views for a catalog"),
+        (f"{here} views --dialect duckdb --definitions {_MODULE}", "views for a catalog"),
     ]

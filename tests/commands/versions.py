@@ -75,10 +75,10 @@ def without_first_totals(place: Place, orders_v2: TableSpec) -> dg.Definitions:
 
 
 def run(place: Place, *arguments: str, code: int | None = 0, definitions: dg.Definitions | None = None) -> Any:
-    json_too = () if arguments[0] == "views" else ("--json",)
-    result = place.run("version", *arguments, *json_too, definitions=definitions or both(place))
+    words = arguments if arguments[0] == "views" else ("version", *arguments, "--json")
+    result = place.run(*words, definitions=definitions or both(place))
     assert code in (None, result.exit_code), (result.output, result.exception)
-    return json.loads(result.stdout) if json_too and result.stdout else result.stderr + result.stdout
+    return json.loads(result.stdout) if "--json" in words and result.stdout else result.stderr + result.stdout
 
 
 def copy_all(place: Place, definitions: dg.Definitions) -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from backfill_assets.core.history.changes import fold
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.view_sql import view_of_changes, views_of_versions
+from backfill_assets.core.view_sql import rows_at, rows_from_changes, statements
 from tests.support.changing import Change, Changing
 
 
@@ -33,15 +33,16 @@ SPEC = spec_of({"id": "int not null", "day": "date not null", "name": "string"},
 
 def viewed(spec: TableSpec, changes: list[tuple[Any, ...]], began: int = 0) -> list[tuple[Any, ...]]:
     """Return the rows that the view has, of changes with position, number, operation, before and after."""
-    statements = view_of_changes("bronze/customers_from_changes", "/lake/x", spec, began, "duckdb")
-    assert statements.splitlines()[0] == "INSTALL delta; LOAD delta;"
+    query = rows_from_changes("/lake/x", spec, began, "duckdb")
+    made = statements({"bronze/customers_from_changes": query}, "duckdb").splitlines()
+    assert made[0] == "INSTALL delta; LOAD delta;"
     with duckdb.connect() as connection:
         connection.execute(
             "SET TimeZone = 'UTC'; CREATE TABLE raw (after_position bigint, number bigint, op varchar, "
             "before map(varchar, varchar), after map(varchar, varchar))"
         )
         connection.executemany("INSERT INTO raw VALUES (?, ?, ?, ?, ?)", changes)
-        connection.execute("\n".join(statements.splitlines()[1:]).replace("delta_scan('/lake/x')", "raw"))
+        connection.execute("\n".join(made[1:]).replace("delta_scan('/lake/x')", "raw"))
         return sorted(connection.sql("SELECT * FROM bronze.customers_from_changes").fetchall())
 
 
@@ -91,6 +92,6 @@ def test_each_type_is_what_the_table_has():
 @pytest.mark.parametrize(("dialect", "view"), [("spark", "`a`.`b``c`"), ("duckdb", '"a"."b`c"')])
 def test_names_and_paths_are_quoted(dialect, view):
     """Whatever letters they have."""
-    made = views_of_versions({"a/b`c": "/it's"}, dialect)
+    made = statements({"a/b`c": rows_at("/it's", dialect)}, dialect)
     rows = "delta.`/it's`" if dialect == "spark" else "delta_scan('/it''s')"
     assert f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {rows};" in made.splitlines()

@@ -35,7 +35,6 @@ AS_JSON = (
     ["stop", ORDERS, "--json"],
     ["resume", ORDERS, "--json"],
     ["reset", ORDERS, "--yes", ORDERS, "--json"],
-    ["json-schema"],
     ["estimate", "--json"],
     ["version", "status", "--json"],
 )
@@ -47,7 +46,6 @@ AS_TEXT = (
     ["live", ORDERS, "--once"],
     ["capture", "shop", "--once"],
     ["verify", ORDERS],
-    ["changes-view", "bronze/customers"],
 )
 VISITS, OWN, VISITED = "bronze/visits", ["--definitions", "visits.definitions"], "2024-01-01"
 NEW = ["version", "new", VISITS, "--from", "version", "--no-stream", *OWN]
@@ -63,7 +61,7 @@ OF_VERSIONS = (
     ["version", "rollback", VISITS, "--json", *OWN],
     ["version", "retire", f"{VISITS}__v2", "--yes", f"{VISITS}__v2", "--json", *OWN],
 )
-VIEWS = ["version", "views", *OWN]
+VIEWS = ["views", *OWN]
 COMMANDS = [*AS_JSON, AS_YAML, *AS_TEXT, NEW, *OF_VERSIONS, VIEWS]
 END, EXIT = "\x1e", "-- exit code"
 
@@ -173,5 +171,4 @@ def test_every_exit_code_is_what_its_command_says(ran: subprocess.CompletedProce
     assert {" ".join(words): code for words, code in zip(COMMANDS, codes, strict=True) if code} == {
         f"reconcile {ORDERS} --json": 1,
         "capture shop --once": 2,
-        "changes-view bronze/customers": 2,
     }

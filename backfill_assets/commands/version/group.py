@@ -12,9 +12,8 @@ from backfill_assets.commands.version.rehearse import rehearse
 from backfill_assets.commands.version.retire import retire
 from backfill_assets.commands.version.status import status
 from backfill_assets.commands.version.switch import cutover, rollback
-from backfill_assets.commands.version.views import views
 
-_IN_ORDER = (new, plan, rehearse, make, copy, compare, cutover, rollback, retire, status, views)
+_IN_ORDER = (new, plan, rehearse, make, copy, compare, cutover, rollback, retire, status)
 
 
 class _InOrder(click.Group):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import duckdb
 import pytest
 
-from backfill_assets.core.view_sql import Dialect, view_of_changes
+from backfill_assets.core.view_sql import Dialect, rows_from_changes, statements
 from backfill_assets.live.changes.table import ChangesTable
 from tests.live.changes.world import COLUMNS, DAYS, World, new_world
 from tests.support.shop import multiset, opened
@@ -41,8 +41,8 @@ def world(spark, tmp_path_factory: pytest.TempPathFactory) -> World:
 @pytest.mark.parametrize("dialect", [pytest.param("spark", marks=pytest.mark.prove), "duckdb"])
 def test_a_view_of_the_raw_changes_has_the_tables_rows(world, dialect):
     """Changed, moved, swapped, inserted again and emptied: with the table's types, in Spark and in DuckDB."""
-    for statements in (CHANGED, EMPTIED, ["UPDATE customers SET balance = 3"]):
-        world.execute(*statements)
+    for changes in (CHANGED, EMPTIED, ["UPDATE customers SET balance = 3"]):
+        world.execute(*changes)
         assert not world.bring_up().refused
         assert rows_of_view(world, dialect) == world.content() == world.rows()
     world.execute("DELETE FROM customers")
@@ -55,13 +55,13 @@ def rows_of_view(world: World, dialect: Dialect):
     changes, name = ChangesTable(world.spark, world.spec, world.lake.path), f"{world.name}/customers_from_changes"
     reach = changes.reach()
     assert reach is not None
-    statements = view_of_changes(name, changes.path, world.spec, reach.began, dialect)
+    made = statements({name: rows_from_changes(changes.path, world.spec, reach.began, dialect)}, dialect)
     if dialect == "spark":
-        for statement in statements.rstrip(";").split(";\n"):
+        for statement in made.rstrip(";").split(";\n"):
             world.spark.sql(statement)
         return multiset(world.spark.table(name.replace("/", ".")).toArrow().to_pylist(), COLUMNS)
     with duckdb.connect() as connection:  # without its own reader of Delta, which it would fetch
         connection.register("raw", opened(changes.path).to_pyarrow_table())
-        plain = "\n".join(statements.splitlines()[2:-1])
+        plain = "\n".join(made.splitlines()[2:-1])
         connection.execute(plain.replace(f"delta_scan('{changes.path}')", "raw"))
         return multiset(connection.sql("SELECT * FROM " + name.replace("/", ".")).to_arrow_table().to_pylist(), COLUMNS)
