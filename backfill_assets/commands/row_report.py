@@ -209,18 +209,15 @@ def _differing(
         sides: The source's rows, the table's, and about how many there are.
         wanted: So many are named in all.
     """
-    from pyspark.sql import functions as F
-
-    from backfill_assets.lake.row_differences import PARTITION, arrow_of, difference_of, one_sided, values_in_text
-    from backfill_assets.spark.expressions import collected
+    from backfill_assets.lake.compare import compare
     from backfill_assets.spark.failures import translated
 
     in_source, in_table, count = sides
-    with translated(spec.key), one_sided(spec, in_source, in_table, rows=count) as (_, _, pairs):
-        few = pairs.orderBy(F.col(PARTITION)).limit(max(0, wanted - len(report.rows)))
-        rows = [difference_of(spec, row) for row in collected(values_in_text(spec, few))]
-        frames = [arrow_of(spec, few)] if with_frames else []
-        return RowReport(spec.key, report.key_columns, report.columns, rows, pairs.count(), frames=frames)
+    with translated(spec.key), compare(spec, in_source, in_table, rows=count) as compared:
+        most = max(0, wanted - len(report.rows))
+        frames = [compared.arrow(most)] if with_frames else []
+        rows = compared.rows(most)
+        return RowReport(spec.key, report.key_columns, report.columns, rows, compared.count(), frames=frames)
 
 
 def _is_parquet(file: Path) -> bool:

@@ -12,7 +12,7 @@ from backfill_assets.core.history.audit import AuditRule, Finding
 from backfill_assets.core.history.guards import NO_OTHERS, Guard, KeyRange, Others
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.lake.comparison import differences
+from backfill_assets.lake.compare import compare
 from backfill_assets.lake.latest_wins import lost_rows
 from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, in_text, named_by_key
 from backfill_assets.lake.staged_chunk import rows_of
@@ -100,6 +100,8 @@ def _lost(spec: TableSpec, rule: AuditRule, rows: DataFrame, what: str) -> dict[
 
 def _changed(spec: TableSpec, keys: KeyRange, sides: tuple[DataFrame, DataFrame], rows: int) -> dict[str, Finding]:
     """Return the rows outside a range of keys that only one side has."""
+    with compare(spec, *sides, rows=rows) as compared:
+        found = compared.differences()
     return {
         key: Finding(
             AuditRule.OTHER_KEYS_ARE_UNCHANGED,
@@ -108,7 +110,7 @@ def _changed(spec: TableSpec, keys: KeyRange, sides: tuple[DataFrame, DataFrame]
             f"{one.only_in_table:,} that the source has not; without `only_keys` they are published too.",
             one.examples,
         )
-        for key, one in differences(spec, *sides, rows=rows).items()
+        for key, one in found.items()
     }
 
 

@@ -27,8 +27,9 @@ from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.table_facts import facts_of, refuse_other_facts
 from backfill_assets.core.state.tallies import NOTHING_KNOWN, Contents, Tally
 from backfill_assets.errors import EngineFailedError, EngineRefusedError, StorageError, UnreadableTableError
-from backfill_assets.lake import comparison, definition, earlier, guarded_rows, other_writers, staged_chunk
+from backfill_assets.lake import definition, earlier, guarded_rows, other_writers, staged_chunk
 from backfill_assets.lake.adoption import adopt
+from backfill_assets.lake.compare import compare
 from backfill_assets.lake.history_table import HistoryTable
 from backfill_assets.lake.history_writer import HistoryWriter
 from backfill_assets.lake.locks import refuse_racing_writers
@@ -37,7 +38,7 @@ from backfill_assets.lake.row_examples import broken_rows
 from backfill_assets.lake.rows_now import rows_now, rows_of_all
 from backfill_assets.lake.saving import LOCK_TIMEOUT_SECONDS, saving
 from backfill_assets.lake.side_tables import LateTable
-from backfill_assets.lake.tally import duplicate_keys_by_partition, tally_rows
+from backfill_assets.lake.tally import duplicate_keys_by_partition, same_rows, tally_rows
 from backfill_assets.lake.unpublished_rows import FilesOfRows, Keeping, Writing
 from backfill_assets.lake.unreadable import lost_of_commit, unreadable_partitions
 from backfill_assets.spark.caching import is_of_a_server
@@ -263,7 +264,7 @@ class LakeTable:
         partitions = [self.spec.grid.partition(key) for key in sorted(tallies)]
         try:
             with self.failures():
-                return comparison.same_rows(self.spec, self.read().where(self._in(partitions)), tallies)
+                return same_rows(self.spec, self.read().where(self._in(partitions)), tallies)
         except UnreadableTableError as error:
             readable = tallies.keys() - self.unreadable(partitions)
             what = error.what
@@ -362,7 +363,9 @@ class LakeTable:
     ) -> dict[str, Difference]:
         """Return the rows that only one of staged rows and the table has, by partition key."""
         with self.failures():
-            return comparison.differences(self.spec, *self._both_sides(staged, partitions, version), rows=staged.count)
+            sides = self._both_sides(staged, partitions, version)
+            with compare(self.spec, *sides, rows=staged.count) as compared:
+                return compared.differences()
 
     def measures(
         self,

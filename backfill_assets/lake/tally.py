@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.layouts import ANY_TIME
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.tallies import Tally, checksum_of
+from backfill_assets.core.state.tallies import EMPTY, Tally, checksum_of
 from backfill_assets.spark.expressions import (
     any_of,
     by_partition,
@@ -156,6 +156,12 @@ def contents(spec: TableSpec, rows: DataFrame) -> dict[str, tuple[int, int]]:
     hashed = rows.withColumn("_ba_hash", row_hash(spec))
     found = collected(by_partition(spec, hashed, F.count(F.lit(1)).alias("n"), high.alias("high"), low.alias("low")))
     return {spec.grid.key_of(row["value"]): (int(row["n"]), checksum_of(row["high"], row["low"])) for row in found}
+
+
+def same_rows(spec: TableSpec, rows: DataFrame, tallies: Mapping[str, Tally]) -> frozenset[str]:
+    """Return the partitions, by key, whose rows are exactly those that were tallied."""
+    found, nothing = contents(spec, rows), (EMPTY.rows, EMPTY.checksum)
+    return frozenset(key for key, tally in tallies.items() if (tally.rows, tally.checksum) == found.get(key, nothing))
 
 
 def rows_by_partition(spec: TableSpec, rows: DataFrame) -> dict[str, int]:

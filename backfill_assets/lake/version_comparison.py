@@ -12,7 +12,6 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from backfill_assets.core.calendar.windows import Window
-from backfill_assets.core.history.row_difference import RowDifference
 from backfill_assets.core.history.version_comparison import (
     FOR_EVER,
     NO_DAY,
@@ -27,20 +26,19 @@ from backfill_assets.core.history.version_comparison import (
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import between
 from backfill_assets.errors import SameTableError, VersionError
+from backfill_assets.lake.compare import compare
 from backfill_assets.lake.compared_window import compared_window
-from backfill_assets.lake.keys_apart import KeysApart
 from backfill_assets.lake.latest_wins import winners
 from backfill_assets.lake.paths import lies_below
-from backfill_assets.lake.row_differences import KIND, PARTITION, difference_of, one_sided, values_in_text
-from backfill_assets.lake.row_examples import EXAMPLES, first_of_each, named_by_key, values_of
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.lake.tally import contents, duplicate_keys_by_partition, rows_by_partition
-from backfill_assets.spark.expressions import all_of, collected, column, partition_value
+from backfill_assets.spark.expressions import column, joined_by, partition_value
 from backfill_assets.spark.failures import translated
 from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
 NOTHING_COMPARED = "Nothing was compared, and nothing was changed."
 _LOOK_AGAIN_SECONDS = 1.0
+_SIDE = "_ba_side"
 _DAYS_LOOKED_INTO = 31
 
 
@@ -115,25 +113,25 @@ class _Comparison:
         self.spec = as_compared(self.new.spec)
 
     def run(self, wait_seconds: float, sleep: Callable[[float], None]) -> VersionComparison:
-        is_written = any(table.spec.live or table.spec.changes for table in (self.before, self.new))
-        until = time.monotonic() + (wait_seconds if is_written and not self.read else 0.0)
-        pinned = self.before.version(), self.new.version()
-        of_before, of_new = contents(self.spec, self._before(pinned[0])), contents(self.spec, self._new(pinned[1]))
+        tables = (self.before, self.new)
+        is_written = not self.read and any(table.spec.live or table.spec.changes for table in tables)
+        until = time.monotonic() + (wait_seconds if is_written else 0.0)
+        pinned = self._versions()
+        of_before, of_new = (contents(self.spec, rows) for rows in self._sides(pinned))
         days = sorted(of_before.keys() | of_new.keys())
         differing = [day for day in days if of_before.get(day) != of_new.get(day)]
-        is_fed = bool(self.spec.key_columns) and any(table.spec.changes for table in (self.before, self.new))
-        copy = self.new if self.new.spec.source.is_of_version else None
-        apart = KeysApart(self.spec, copy, pinned[1]) if is_fed and not self.read else None
-        found, first, seen = (self._left(differing, pinned, pinned, apart) if differing else {}), None, pinned
+        is_copy = self.new.spec.source.is_of_version and any(table.spec.changes for table in tables)
+        apart = _RowsApart(self.spec, self.new if is_copy and not self.read else None, pinned[1])
+        found = first = apart.look(*(self._on(differing, rows) for rows in self._sides(pinned))) if differing else {}
+        seen = pinned
         while found:
-            first = first or sum(map(sum, found.values()))
-            now = seen if self.read else (self.before.version(), self.new.version())
+            now = seen if self.read else self._versions()
             if now != seen:
-                found, seen = self._left(list(found), pinned, now, apart), now
+                found, seen = apart.look(*self._sides(now)), now
             if not found or time.monotonic() >= until:
                 break
             sleep(_LOOK_AGAIN_SECONDS)
-        named = self._examples(list(found)[:_DAYS_LOOKED_INTO], seen if apart else pinned) if found else {}
+        named = self._examples(list(found)[:_DAYS_LOOKED_INTO], apart) if found else {}
         left_over = self._left_over(pinned[0])
         return VersionComparison(
             self.before.spec.key,
@@ -141,81 +139,26 @@ class _Comparison:
             *pinned,
             days=len(days),
             rows=sum(rows for rows, _ in of_new.values()),
-            differing=tuple(DayDifference(day, *counts, named.get(day, ())) for day, counts in sorted(found.items())),
-            came_later=(first or 0) - sum(map(sum, found.values())),
+            differing=tuple(DayDifference(day, *counts, named.get(day, ())) for day, counts in found.items()),
+            came_later=sum(map(sum, first.values())) - sum(map(sum, found.values())),
             not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window, left_over)),
             left_over=left_over,
             too_early=self._too_early(*pinned),
         )
 
-    def _left(
-        self, days: list[str], pinned: tuple[int, int], now: tuple[int, int], apart: KeysApart | None
-    ) -> dict[str, tuple[int, int]]:
-        """Return, by day, the rows that one side had when it was pinned and the other has not got by now."""
-        here, there = self._before(now[0]), self._new(now[1])
-        if apart:
-            return apart.look(days, here, there)
-        here_then, there_then = self._before(pinned[0]), self._new(pinned[1])
-        only_before = self._on(days, here_then).exceptAll(self._on(days, there))
-        only_new = self._on(days, there_then).exceptAll(self._on(days, here))
-        if now != pinned:
-            only_before = self._without_replaced(only_before, self._on(days, here), there)
-            only_new = self._without_replaced(only_new, self._on(days, there), here)
-        of_before, of_new = rows_by_partition(self.spec, only_before), rows_by_partition(self.spec, only_new)
-        return {day: (of_before.get(day, 0), of_new.get(day, 0)) for day in sorted(of_before.keys() | of_new.keys())}
-
-    def _without_replaced(self, rows: DataFrame, own: DataFrame, others: DataFrame) -> DataFrame:
-        """Leave out rows that their own side has no more, and of which the other one has a newer one by now.
-
-        What its own side has still was replaced by nothing that came since.
-        """
-        return rows.intersectAll(own).unionByName(self._without_older(rows.exceptAll(own), others))
-
-    def _without_older(self, rows: DataFrame, others: DataFrame) -> DataFrame:
-        """Leave out rows of which the other side has a newer one by now, in the same partition of the new version.
-
-        In another partition the same key is another row. Whether what is newer is right is seen next time.
-        """
-        newest = self.new.spec.latest_wins_by
-        if not self.spec.key_columns or not newest or not set(newest) <= self.spec.columns.keys():
-            return rows
-        names = list(dict.fromkeys([*self.spec.key_columns, *newest]))
-        here = partition_value(self.new.spec, column(self.spec.event_time))
-        named = [column(name).alias(f"_ba_{at}") for at, name in enumerate(names)]
-        other = others.select(here.alias("_ba_here"), *named)
-        by_name = {name: F.col(f"_ba_{at}") for at, name in enumerate(names)}
-        same = all_of(column(name).eqNullSafe(by_name[name]) for name in self.spec.key_columns)
-        same &= here.eqNullSafe(F.col("_ba_here"))
-        ours = F.struct(*(column(name).alias(f"_{at}") for at, name in enumerate(newest)))
-        theirs = F.struct(*(by_name[name].alias(f"_{at}") for at, name in enumerate(newest)))
-        return rows.join(other, same & (theirs > ours), "left_anti")
-
-    def _examples(self, days: list[str], pinned: tuple[int, int]) -> dict[str, tuple[str, ...]]:
-        sides = self._on(days, self._before(pinned[0])), self._on(days, self._new(pinned[1]))
-        named: dict[str, list[str]] = {}
-        with one_sided(self.spec, *sides, rows=sides[0].count()) as (_, _, pairs):
-            few = first_of_each(pairs, [F.col(PARTITION), F.col(KIND)], EXAMPLES)
-            for row in collected(values_in_text(self.spec, few)):
-                named.setdefault(self.spec.grid.key_of(row[PARTITION]), []).append(
-                    self._named(difference_of(self.spec, row))
-                )
-        return {day: tuple(texts) for day, texts in named.items()}
-
-    def _named(self, found: RowDifference) -> str:
-        shows = self.spec.checks.show_values
-        filled = [name for name, value in found.either.items() if name != NOT_CARRIED_OVER or value is not None]
-        row = values_of(found.either, filled) if shows else named_by_key(self.spec, found.either)
-        match found.kind:
-            case "missing":
-                return f"only in {self.before.spec.key}: {row}"
-            case "extra":
-                return f"only in {self.new.spec.key}: {row}"
-            case "repeated":
-                return f"{found.source_times:,} and {found.table_times:,} times: {row}"
-            case "different":
-                return f"differs in {', '.join(found.columns)}: {row}"
+    def _examples(self, days: list[str], apart: _RowsApart) -> dict[str, tuple[str, ...]]:
+        before, new = (self._on(days, rows) for rows in apart.sides)
+        names = self.before.spec.key, self.new.spec.key
+        with compare(self.spec, before, new, rows=before.count(), sides=names) as compared:
+            return {day: one.examples for day, one in compared.differences().items()}
 
     # -- both sides, in the same columns -------------------------------------------------------------------------------
+
+    def _versions(self) -> tuple[int, int]:
+        return self.before.version(), self.new.version()
+
+    def _sides(self, versions: tuple[int, int]) -> tuple[DataFrame, DataFrame]:
+        return self._before(versions[0]), self._new(versions[1])
 
     def _before(self, version: int) -> DataFrame:
         return self._compared(self._carried_over(version), lost=F.col(PROBLEM))
@@ -260,6 +203,59 @@ class _Comparison:
 
     def _on(self, days: list[str], rows: DataFrame) -> DataFrame:
         return rows.where(column(self.spec.partition_column).isin(days))
+
+
+@dataclass(slots=True)
+class _RowsApart:
+    """Looks at two tables again and again, each time only at the rows that differed at the look before.
+
+    Each table is written in its own turn, so under load they are never at the same event, and rows are replaced or
+    deleted meanwhile. But if both follow a row correctly, it is the same in both at some look. Rows are found by their
+    key; in a table without one, by all their values.
+
+    A copy that nobody copies any more would be the same at some look too, if a value changes to and fro. So each
+    partition of a copy that differed must be written again meanwhile, as a copy is after each change of its origin.
+
+    Args:
+        copy: The table that copies the other one, if it does.
+        since: Its version at the first look.
+        sides: The rows of both at the newest look, of those that differed at the look before.
+    """
+
+    spec: TableSpec
+    copy: LakeTable | None
+    since: int
+    sides: tuple[DataFrame, DataFrame] = field(init=False)
+    _rows: DataFrame | None = field(default=None, init=False)
+    _first: dict[str, tuple[int, int]] = field(default_factory=dict[str, tuple[int, int]], init=False)
+    _lies_in: set[tuple[str, str]] = field(default_factory=set[tuple[str, str]], init=False)
+
+    def look(self, before: DataFrame, new: DataFrame) -> dict[str, tuple[int, int]]:
+        """Return the number of rows that only one side has, by day, among those that differed at each look so far."""
+        seen, names = self._rows, self.spec.key_columns or list(self.spec.columns)
+        if seen is not None:
+            before, new = (joined_by(rows, seen, names, "left_semi") for rows in (before, new))
+        self.sides = before, new
+        only = [before.exceptAll(new), new.exceptAll(before)]
+        marked = [rows.withColumn(_SIDE, F.lit(side)) for side, rows in enumerate(only)]
+        self._rows = marked[0].unionByName(marked[1]).localCheckpoint()  # else each look repeats all earlier ones
+        counts = [rows_by_partition(self.spec, self._rows.where(F.col(_SIDE) == side)) for side in (0, 1)]
+        found = {day: (counts[0].get(day, 0), counts[1].get(day, 0)) for day in {*counts[0], *counts[1]}}
+        if seen is None and self.copy is not None:
+            self._first, self._lies_in = dict(found), self._partitions_of(self.copy, self._rows)
+        return dict(sorted((self._not_copied_since() | found).items()))
+
+    def _partitions_of(self, copy: LakeTable, rows: DataFrame) -> set[tuple[str, str]]:
+        """Return the day of each row, with the copy's partition that contains it."""
+        days, here = column(self.spec.partition_column), partition_value(copy.spec, column(self.spec.event_time))
+        pairs = rows.where(here.isNotNull()).select(days.cast("string"), here.cast("string")).distinct().collect()
+        return {(day, copy.spec.grid.key_of(value)) for day, value in pairs}
+
+    def _not_copied_since(self) -> dict[str, tuple[int, int]]:
+        """Return the days that differed at the first look and whose partitions were not all copied again since."""
+        published = self.copy.published() if self.copy and self._lies_in else {}
+        written = {key for key, one in published.items() if one.version > self.since}
+        return {day: self._first[day] for day, key in self._lies_in if key not in written and day in self._first}
 
 
 def _as_history(table: LakeTable, version: int, read: Callable[[LakeTable, int], DataFrame] | None) -> DataFrame:

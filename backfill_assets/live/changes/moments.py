@@ -22,7 +22,7 @@ from backfill_assets.core.spec.source_spec import refuse_unset
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import SourceUnavailableError
-from backfill_assets.lake.comparison import differences
+from backfill_assets.lake.compare import compare
 from backfill_assets.live.changes.fold import visible_in
 from backfill_assets.live.changes.source import ChangedSource
 from backfill_assets.live.changes.table import Reach
@@ -161,11 +161,12 @@ class _Sides:
         def rows(partitions: Sequence[Partition]) -> tuple[DataFrame, DataFrame]:
             return self._stored(read(partitions), partitions), self._stored(in_table, partitions)
 
-        def compared(partitions: Sequence[Partition]) -> Mapping[str, Difference]:
+        def differences(partitions: Sequence[Partition]) -> Mapping[str, Difference]:
             most = sum(source.get(p.key, RowSums()).rows for p in partitions)
-            return differences(self.spec, *rows(partitions), rows=most)
+            with compare(self.spec, *rows(partitions), rows=most) as compared:
+                return compared.differences()
 
-        return Moment(at, source, self._added_up(in_table), rows, compared)
+        return Moment(at, source, self._added_up(in_table), rows, differences)
 
     def _added_up(self, rows: DataFrame) -> dict[str, RowSums]:
         with translated(self.spec.key):

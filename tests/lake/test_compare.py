@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from pyspark.sql import functions as F
 
-from backfill_assets.lake import row_differences
-from backfill_assets.lake.row_differences import arrow_of, difference_of, one_sided, values_in_text
+from backfill_assets.lake import compare as module
+from backfill_assets.lake.compare import compare
 from tests.support.shop import COLUMNS, orders_spec
 
 pytestmark = pytest.mark.spark
@@ -73,17 +73,15 @@ CASES: list[tuple[Any, list[tuple[Any, ...]]]] = [
 
 
 def found(spec, source, table):
-    with one_sided(spec, source, table, rows=ROWS) as (_, _, pairs):
-        return sorted(
-            (difference_of(spec, row) for row in values_in_text(spec, pairs).collect()), key=lambda one: one.partition
-        )
+    with compare(spec, source, table, rows=ROWS) as compared:
+        return compared.rows(most=100)
 
 
 @pytest.mark.prove
 @pytest.mark.parametrize(("change", "says"), CASES, ids=lambda value: getattr(value, "__name__", ""))
 def test_one_row_among_many_is_found(many, monkeypatch, change, says):
     """Whatever is wrong with it, where the sides are narrowed first; and nothing else is named."""
-    monkeypatch.setattr(row_differences, "LARGE", 0)
+    monkeypatch.setattr(module, "LARGE", 0)
     rows = found(SPEC, many, change(many))
     assert [(r.partition, r.kind, r.columns, r.source_times, r.table_times) for r in rows] == says
     assert {r.either["order_id"] for r in rows} == {str(ONE)}
@@ -120,8 +118,8 @@ def test_rows_without_a_key_are_missing_extra_or_repeated(many):
 @pytest.mark.prove
 def test_as_arrow_values_have_their_types(many):
     """So that somebody can mend with the file what is wrong with the table."""
-    with one_sided(SPEC, many, flipped(many), rows=ROWS) as (_, _, pairs):
-        (row,) = arrow_of(SPEC, pairs).to_pylist()
+    with compare(SPEC, many, flipped(many), rows=ROWS) as compared:
+        (row,) = compared.arrow(most=100).to_pylist()
     assert (row["partition"], row["difference"], row["differs_in"]) == (NEXT, "different", "amount")
     assert (row["amount_source"], row["amount_table"]) == (Decimal("3086.25"), Decimal("3087.25"))
     assert row["ordered_at_source"].utcoffset().total_seconds() == 0
