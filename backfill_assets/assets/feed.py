@@ -87,7 +87,8 @@ class FeedReporter:
 
         try:
             found = published_by_key()
-            ours = {key: one for key, one in found.items() if one.receipt.by == BY and one.receipt.kind == "publish"}
+            receipts = {key: one.receipt for key, one in found.items()}
+            ours = {key: found[key] for key, one in receipts.items() if one.run.by == BY and one.kind == "publish"}
             told = told_receipts(self._instance, self._table.asset_key, list(ours))
         except Exception as error:  # noqa: BLE001 (as in `_tell`)
             self._say(f"What was published before cannot be told to Dagster now: {type(error).__name__}: {error}")

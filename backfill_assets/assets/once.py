@@ -18,6 +18,7 @@ from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.spec.checks import Severity
 from backfill_assets.core.spec.once import OnceFlow
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import Run
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs import killed, unrecorded
 from backfill_assets.runs.check_history import failed_comparisons
@@ -28,7 +29,7 @@ from backfill_assets.runs.launch_report import LaunchReport
 from backfill_assets.runs.recorded_evaluations import record_evaluations
 from backfill_assets.runs.recording import failures_for_dagster
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import LAUNCHES, launched_by
+from backfill_assets.runs.run_tags import LAUNCHES, launched_by, run_of
 from backfill_assets.runs.table_run import TableRun
 
 if TYPE_CHECKING:
@@ -111,17 +112,10 @@ def _run(
         if before.published:
             log(f"{before.in_words()} Continuing with the {len(before.left):,} that are left.")
         request = Launch(
-            run_id=run.run_id,
-            root_run_id=run.root_run_id or run.run_id,
-            discard_uncovered_rows=config.discards_in(run),
-            allow_shrink=config.allow_shrink,
-            allow_unexpected=config.allow_unexpected,
+            run_of(run, reason=config.reason, flow=flow.name, code_version=table.code_version),
+            allowed=config.allowed_in(run),
             max_refused=config.max_refused,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
-            reason=config.reason,
-            code_version=table.code_version,
-            flow=flow.name,
-            by=launched_by(run.tags),
         )
         of_table = TableRun(context, table, specs, lakehouse)
         report = launch(
@@ -151,19 +145,10 @@ def _reset_by_run(
     """Reset a flow for a run that asks for it; once, though Dagster execute the run again."""
     from backfill_assets.lake.once_flows import record_reset
 
-    run, flow = context.run, progress.flow
-    root = run.root_run_id or run.run_id
-    if not progress.published or (progress.reset and progress.reset.root_run_id == root):
+    run, flow = run_of(context.run, reason=reason), progress.flow
+    if not progress.published or (progress.reset and progress.reset.run.root_id == run.root_id):
         return progress
-    receipt = reset_receipt(
-        flow,
-        delta.spec.key,
-        version=delta.version(),
-        run_id=run.run_id,
-        root_run_id=root,
-        reason=reason,
-        now=datetime.now(UTC),
-    )
+    receipt = reset_receipt(flow, delta.spec.key, run, version=delta.version(), now=datetime.now(UTC))
     record_reset(delta, receipt)
     context.log.info(f"`{flow.name}` was reset: its {len(flow.partitions):,} partitions are loaded again.")
     return FlowProgress(flow, {}, receipt)
@@ -212,7 +197,7 @@ def _metadata(progress: FlowProgress, state: str) -> dict[str, dg.MetadataValue[
     if newest := progress.newest:
         metadata["table_version"] = dg.MetadataValue.int(newest.version)
         metadata["done_at"] = dg.MetadataValue.text(newest.receipt.made_at)
-        metadata["done_by"] = dg.MetadataValue.dagster_run(newest.receipt.run_id)
+        metadata["done_by"] = dg.MetadataValue.dagster_run(newest.receipt.run.id)
     return metadata
 
 
@@ -228,15 +213,8 @@ def reset_flows(delta: "LakeTable", flows: Sequence[OnceFlow], log: Callable[[st
         for flow in flows:
             locked.enter_context(flow_lock(delta, flow.name))
         for flow in flows:
-            receipt = reset_receipt(
-                flow,
-                delta.spec.key,
-                version=delta.version(),
-                run_id="",
-                root_run_id="",
-                reason="backfill-assets once",
-                now=datetime.now(UTC),
-            )
+            run = Run(by=launched_by({}), reason="backfill-assets once")
+            receipt = reset_receipt(flow, delta.spec.key, run, version=delta.version(), now=datetime.now(UTC))
             try:
                 record_reset(delta, receipt)
             except BackfillAssetsError as error:

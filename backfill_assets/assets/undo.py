@@ -9,6 +9,7 @@ from pydantic import Field
 
 from backfill_assets.assets.factory import tables_of
 from backfill_assets.core.history.undo_plan import Undo, UndoAction
+from backfill_assets.core.state.receipts import Run
 from backfill_assets.errors import BackfillAssetsError
 from backfill_assets.runs.killed import tag_with_process
 from backfill_assets.runs.recording import failures_for_dagster
@@ -65,7 +66,7 @@ def undo_definitions(definitions: dg.Definitions, lakehouse: Lakehouse) -> dg.De
 
 def asked_of(config: UndoConfig) -> Undo:
     """Return what a config asks for."""
-    return Undo(config.launch, lambda _: False, reason=config.reason, discard_later=config.discard_later)
+    return Undo(config.launch, lambda _: False, run=Run(reason=config.reason), discard_later=config.discard_later)
 
 
 def _undo(

@@ -185,4 +185,4 @@ def _launch(chosen: ProjectTable, plan: PlanDocument, run: Sequence[PartitionFor
 
 def _is_of(plan: PlanDocument, known: Any) -> bool:
     """Say whether a partition's newest publish is a plan's own."""
-    return known is not None and known.receipt.kind == "publish" and known.receipt.plan == plan.id
+    return known is not None and known.receipt.kind == "publish" and known.receipt.run.plan == plan.id

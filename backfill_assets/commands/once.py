@@ -103,7 +103,7 @@ def _as_fields(progress: FlowProgress) -> dict[str, Any]:
         "published": len(progress.published),
         "rows": progress.rows,
         "at": receipt.made_at if receipt else None,
-        "run_id": receipt.run_id if receipt else None,
+        "run_id": receipt.run.id if receipt else None,
         "reset_at": progress.reset.made_at if progress.reset else None,
     }
 

@@ -177,14 +177,18 @@ def launch_of(chosen: ProjectTable, **how: Any) -> Launch:
     """Return the launch that a plan is about, as a run of it would make it, and what the newest comparisons failed."""
     import dagster as dg
 
-    from backfill_assets.core.history.guards import guards_in
+    from backfill_assets.core.history.guards import Allowances, guards_in
     from backfill_assets.core.history.plan import Launch
+    from backfill_assets.core.state.receipts import Run
     from backfill_assets.runs.check_history import failed_comparisons
 
     guards = guards_in(chosen.spec, {name: how.pop(name, None) for name in GUARDS})
     with dg.DagsterInstance.get() as instance:
         differing = frozenset(failed_comparisons(instance, chosen.table))
-    return Launch("plan", "plan", code_version=chosen.table.code_version, guards=guards, differing=differing, **how)
+    shrink, unexpected = how.pop("allow_shrink", False), how.pop("allow_unexpected", False)
+    allowed = Allowances(allow_shrink=shrink, allow_unexpected=unexpected)
+    run = Run("plan", reason=how.pop("reason", ""), code_version=chosen.table.code_version)
+    return Launch(run, allowed=allowed, guards=guards, differing=differing, **how)
 
 
 def forecast_of(

@@ -256,7 +256,7 @@ def _written_by(launch: Mapping[str, Any], published: Mapping[str, PublishedPart
     """Return how many rows the newest launch has published, and how many a second."""
     if not launch:
         return {}
-    rows = sum(one.partition.rows for one in published.values() if one.receipt.run_id == launch["run_id"])
+    rows = sum(one.partition.rows for one in published.values() if one.receipt.run.id == launch["run_id"])
     return {"rows": rows, "rows_per_second": round(rows / launch["seconds"], 1) if launch["seconds"] else None}
 
 

@@ -28,6 +28,7 @@ from backfill_assets.core.state.receipts import (
     PartitionReceipt,
     PublishedPartition,
     Receipt,
+    Run,
     marked_body,
     newest_by_partition,
     receipt_from_json,
@@ -135,11 +136,11 @@ class HistoryTable:
             name = row["at"], row["run_id"], row["what"]
             fields: dict[str, Any] = json.loads(row["detail"])
             known = found.get(name)
-            partitions = dict(known.partitions) if known else {}
+            partitions, why = dict(known.partitions) if known else {}, fields["why"]
             if row["partition"] is not None:
-                partitions[row["partition"]] = fields.pop("why")
-            of_launch = {"version": row["version"], "run_id": row["run_id"], "reason": row["reason"], "by": row["by"]}
-            found[name] = Attempt(row["at"], row["what"], **of_launch, **fields, partitions=partitions)
+                partitions[row["partition"]], why = why, ""
+            run = Run(row["run_id"], fields["root_run_id"], by=row["by"], reason=row["reason"])
+            found[name] = Attempt(row["at"], row["what"], row["version"], run, why=why, partitions=partitions)
         return list(found.values())
 
     def steps(self) -> list[VersionStep]:
@@ -372,7 +373,7 @@ def _rows_of(one: LoggedOperation, receipt: Receipt | None) -> list[dict[str, An
     of_commit = {"at": one.at.astimezone(UTC).isoformat(), "version": one.version, "last_version": one.last_version}
     if receipt is None:
         return [{**of_commit, "what": _COMMIT, "rows": one.rows, "detail": json.dumps(detail)}]
-    of_commit |= {"run_id": receipt.run_id, "by": receipt.by, "reason": receipt.reason}
+    of_commit |= {"run_id": receipt.run.id, "by": receipt.run.by, "reason": receipt.run.reason}
     return [
         {**of_commit, "what": _COMMIT, "detail": json.dumps(detail)},
         *(
@@ -397,11 +398,11 @@ def _rows_of_attempt(one: Attempt) -> list[dict[str, Any]]:
         "what": one.outcome,
         "at": one.at,
         "version": one.version,
-        "run_id": one.run_id,
-        "by": one.by,
-        "reason": one.reason,
+        "run_id": one.run.id,
+        "by": one.run.by,
+        "reason": one.run.reason,
     }
-    told = {"root_run_id": one.root_run_id, "why": one.why}
+    told = {"root_run_id": one.run.root_id, "why": one.why}
     if not one.partitions:
         return [{**of_all, "detail": json.dumps(told)}]
     return [

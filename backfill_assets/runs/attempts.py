@@ -57,17 +57,7 @@ def attempts_of(request: Launch, report: LaunchReport, error: BaseException | No
     now = datetime.now(UTC).isoformat(timespec="milliseconds")
 
     def attempt(outcome: Outcome, why: str = "", partitions: dict[str, str] | None = None) -> Attempt:
-        return Attempt(
-            now,
-            outcome,
-            version,
-            request.run_id,
-            request.root_run_id,
-            reason=request.reason,
-            by=request.by,
-            why=why,
-            partitions=partitions or {},
-        )
+        return Attempt(now, outcome, version, request.run, why=why, partitions=partitions or {})
 
     if report.refused:
         whys = {v.partition.key: " ".join(str(finding) for finding in v.findings) for v in report.refused}

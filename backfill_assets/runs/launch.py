@@ -40,7 +40,7 @@ from backfill_assets.runs.recording import (
     record_published,
 )
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import REASON, launched_by, tag_for_people, tag_with_progress
+from backfill_assets.runs.run_tags import REASON, run_of, tag_for_people, tag_with_progress
 from backfill_assets.runs.stop import SAYS_STOPPED
 from backfill_assets.runs.stopping import STILL_WORKS, iterate_in_thread
 from backfill_assets.runs.table import Table
@@ -81,23 +81,16 @@ def run(
             return dg.MaterializeResult(metadata=NO_AUTOMATIC_EVENT)
         may_skip = config.may_skip(context.run)
         request = Launch(
-            run_id=context.run.run_id,
-            root_run_id=context.run.root_run_id or context.run.run_id,
+            run_of(context.run, reason=config.reason, plan=config.plan, code_version=table.code_version),
             only="missing" if config.only is Only.MISSING else "all",
-            discard_uncovered_rows=config.discards_in(context.run),
-            allow_shrink=config.allow_shrink,
-            allow_unexpected=config.allow_unexpected,
+            allowed=config.allowed_in(context.run),
             may_find_nothing=may_skip,
             is_reexecution=context.run.parent_run_id is not None,
             rewrite_identical=config.rewrite_identical,
             max_partitions_per_chunk=config.max_partitions_per_chunk,
             max_refused=config.max_refused,
-            reason=config.reason,
-            plan=config.plan,
             planned_state=config.planned_state,
             guards=guards_in(table.spec, {"keep_keys": config.keep_keys, "only_keys": config.only_keys}),
-            by=launched_by(context.run.tags),
-            code_version=table.code_version,
         )
         of_table = TableRun(context, table, specs, lakehouse)
         report = launch(of_table, wanted, request, may_skip=may_skip, ignore_off_peak=config.ignore_off_peak)
@@ -123,7 +116,8 @@ def launch(
 
     context, table, spec = run.context, run.table, run.spec
     killed.tag_with_process(context.instance, context.run.run_id, run.lakehouse.project)
-    tag_for_people(context.instance, context.run.run_id, wanted, {REASON: request.reason} if request.reason else {})
+    reason = {REASON: request.run.reason} if request.run.reason else {}
+    tag_for_people(context.instance, context.run.run_id, wanted, reason)
     for dead in killed.report_dead(context.instance):
         context.log.warning(
             f"Run {dead} was killed on this machine; it is marked as failed, and its pool slots are free again."

@@ -7,6 +7,7 @@ from enum import Enum
 import dagster as dg
 from pydantic import Field
 
+from backfill_assets.core.history.guards import Allowances
 from backfill_assets.errors import NOTHING_WRITTEN, LaunchError
 from backfill_assets.runs.run_tags import BACKFILL
 
@@ -55,12 +56,12 @@ class PublishConfig(dg.Config):
         "every commit's receipt.",
     )
 
-    def discards_in(self, run: dg.DagsterRun) -> bool:
-        """Return whether a run discards rows that its source lacks.
+    def allowed_in(self, run: dg.DagsterRun) -> Allowances:
+        """Return what a run may publish in spite of the guards.
 
         Raises:
-            LaunchError: It would, and repeats another run, by hand or by a retry. What may be discarded was said of
-                the partitions that were history then; one that was sealed since has rows that nobody spoke of.
+            LaunchError: It discards rows that its source does not have, and repeats another run. What may be discarded
+                was said of the partitions that were history then; one that was sealed since has other rows.
         """
         if self.discard_uncovered_rows and run.parent_run_id is not None:
             raise LaunchError(
@@ -70,7 +71,11 @@ class PublishConfig(dg.Config):
                 remedy="Launch the partitions for which it is meant as a run of its own; with `only: MISSING` what was "
                 "published stays.",
             )
-        return self.discard_uncovered_rows
+        return Allowances(
+            allow_shrink=self.allow_shrink,
+            allow_unexpected=self.allow_unexpected,
+            discard_uncovered_rows=self.discard_uncovered_rows,
+        )
 
 
 class LaunchConfig(PublishConfig):

@@ -94,7 +94,7 @@ def record_put_back(
     with recording(context.instance, context.run.run_id):
         for key, published in restored:
             as_of = published.receipt.source["version"]
-            why = f"Put back as it was in version {as_of}: {published.receipt.reason}."
+            why = f"Put back as it was in version {as_of}: {published.receipt.run.reason}."
             metadata = partition_metadata(published) | {"restored": dg.MetadataValue.text(why)}
             context.log_event(materialization(table, key, published, metadata, {}))
             context.log_event(

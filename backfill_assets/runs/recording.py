@@ -88,8 +88,8 @@ def partition_metadata(
     if first and last:
         metadata["event_times"] = dg.MetadataValue.text(f"{first:%Y-%m-%d %H:%M:%S} to {last:%Y-%m-%d %H:%M:%S} UTC")
     metadata |= measures_metadata(part)
-    if published.receipt.reason:
-        metadata["reason"] = dg.MetadataValue.text(published.receipt.reason)
+    if published.receipt.run.reason:
+        metadata["reason"] = dg.MetadataValue.text(published.receipt.run.reason)
     return metadata
 
 

@@ -11,6 +11,7 @@ import dagster as dg
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import Run
 from backfill_assets.core.words import range_in_words
 from backfill_assets.runs.launch_report import LaunchReport
 
@@ -124,6 +125,15 @@ def launched_by(tags: Mapping[str, str]) -> str:
         return getpass.getuser()
     except (OSError, KeyError):  # a process of a user that has no name
         return ""
+
+
+def run_of(run: dg.DagsterRun, **facts: str) -> Run:
+    """Return what receipts say of a run.
+
+    Args:
+        facts: `reason`, `plan`, `flow` and `code_version`.
+    """
+    return Run(run.run_id, run.root_run_id or "", by=launched_by(run.tags), **facts)
 
 
 def in_short(wanted: Sequence[Partition]) -> str:

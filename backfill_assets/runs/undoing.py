@@ -17,7 +17,7 @@ from backfill_assets.runs import killed, unrecorded
 from backfill_assets.runs.attempts import fill_copy
 from backfill_assets.runs.recorded_evaluations import record_put_back
 from backfill_assets.runs.resources import Lakehouse
-from backfill_assets.runs.run_tags import BACKFILL, PLAN, launched_by
+from backfill_assets.runs.run_tags import BACKFILL, PLAN, run_of
 from backfill_assets.runs.table import Table
 from backfill_assets.runs.table_runs import BACKFILL_NOT_ENDED
 
@@ -113,8 +113,7 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
 
     table, delta, plan = looked_at.table, looked_at.delta, looked_at.plan
     run, kept, versions = context.run, dict[str, Undoing](), list[int]()
-    who = {"run_id": run.run_id, "root_run_id": run.root_run_id or run.run_id, "by": launched_by(run.tags)}
-    undo = replace(looked_at.undo, **who)
+    undo = replace(looked_at.undo, run=run_of(run, reason=looked_at.undo.run.reason))
     before = [(one.key, one.newest) for one in plan.of(UndoAction.DONE) if one.newest.receipt.kind == "put_back"]
     record_put_back(context, table, unrecorded.untold(context.instance, table, before))
     with translated(table.spec.key):
@@ -137,7 +136,7 @@ def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo
 def what_was_done(of_table: TableUndo, run_id: str) -> TableUndo:
     """Return what an undo did with a table that ended there, or before it: by the receipts of its run."""
     receipts = of_table.delta.receipts_after(max(0, of_table.plan.version))
-    mine = {version: receipt for version, receipt in receipts.items() if receipt.run_id == run_id}
+    mine = {version: receipt for version, receipt in receipts.items() if receipt.run.id == run_id}
     restored = {key for receipt in mine.values() for key in receipt.partitions}
     partitions = tuple(
         replace(one, action=UndoAction.KEPT, why="the undo ended before it was put back")

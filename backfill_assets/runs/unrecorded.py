@@ -48,8 +48,8 @@ def record_unrecorded(
     """
     by_run: dict[str, dict[int, Receipt]] = {}
     for version, receipt in sorted(receipts.items()):
-        if receipt.partitions and (receipt.run_id == context.run.run_id) is of_this_run:
-            by_run.setdefault(receipt.run_id, {})[version] = receipt
+        if receipt.partitions and (receipt.run.id == context.run.run_id) is of_this_run:
+            by_run.setdefault(receipt.run.id, {})[version] = receipt
     last_written, recorded = dict[str, int](), 0
     for run_id, made in by_run.items():
         run = context.instance.get_run_by_id(run_id)
@@ -213,7 +213,7 @@ def _record(
             continue
         context.log.warning(
             f"Version {version} {'put back' if is_undo else 'published'} {len(keys)} partitions ({keys[0]} to "
-            f"{keys[-1]}) in run {receipt.run_id}, and Dagster has not heard of it; recorded now from the commit's "
+            f"{keys[-1]}) in run {receipt.run.id}, and Dagster has not heard of it; recorded now from the commit's "
             "receipt."
         )
         written = [(key, PublishedPartition(version, receipt, receipt.partitions[key])) for key in keys]

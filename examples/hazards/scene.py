@@ -23,6 +23,7 @@ from backfill_assets.core.live.fence_moves import Move, move_fence
 from backfill_assets.core.live.ports import Effects
 from backfill_assets.core.spec.files import FilesSpec
 from backfill_assets.core.spec.table import TableSpec
+from backfill_assets.core.state.receipts import Run
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.live_table import LiveTable
 from backfill_assets.live.writer import BatchReport, LiveWriter
@@ -166,7 +167,7 @@ class SafeTable:
     def launch(self, first: str, last: str, source: Source[DataFrame] | None = None, **how: Any) -> list[Outcome]:
         """Launch a range of partitions, as Dagster would; both ends included."""
         self.delta.create()
-        launch = Launch(run_id="demo", root_run_id="demo", **how)
+        launch = Launch(Run("demo"), **how)
         return list(
             materialize(self.spec, self.spec.grid.between(first, last), source or self.files(), self.delta, launch)
         )

@@ -18,7 +18,7 @@ from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.ports import Commit
 from backfill_assets.core.spec.lakehouse import check_together
 from backfill_assets.core.state.partition_status import PartitionStatus, State
-from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition, Receipt
+from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition, Receipt, Run
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.live.changes.landed import FeedState
 from backfill_assets.live.changes.refresh import BY, Refreshed
@@ -58,7 +58,7 @@ class Follower:
     def published(self, *days: str) -> Published:
         partitions = tuple(self.table.spec.grid.partition(day) for day in days)
         parts = {day: PartitionReceipt(10, "", None, None, "") for day in days}
-        receipt = Receipt("r", KEY, "run", "run", 0, {}, parts)
+        receipt = Receipt("r", KEY, Run("run"), 0, {}, parts)
         return Published(1, 1, partitions, receipt, Commit(3, {}, {}, None, {}), {})
 
     @property
@@ -216,7 +216,7 @@ def test_what_dagster_does_not_take_is_told_later(follower: Follower, monkeypatc
 def test_what_a_process_before_did_not_tell_is_told(follower: Follower):
     """It was killed, or Dagster's database was away until it ended: what follows the table has to hear of it."""
     outcome = follower.published(*DAYS[:3])
-    receipt = replace(outcome.receipt, by=BY)
+    receipt = replace(outcome.receipt, run=replace(outcome.receipt.run, by=BY))
     newest = {day: PublishedPartition(3, receipt, receipt.partitions[day]) for day in DAYS[:3]}
     newest[DAYS[2]] = PublishedPartition(3, outcome.receipt, receipt.partitions[DAYS[2]])  # a launch tells of its own
     instance, key = follower.office.instance, follower.table.asset_key

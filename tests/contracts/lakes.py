@@ -27,7 +27,7 @@ from backfill_assets.core.state.surveys import NO_LATE, Late
 from backfill_assets.core.state.tallies import EMPTY
 from tests.support.fake_lake import FakeLake
 from tests.support.fake_live import FakeLiveLake
-from tests.support.fakes import HOME, PROBLEM, Row, partition_key_of
+from tests.support.fakes import HOME, PROBLEM, Row, partition_key_of, run_with
 from tests.support.live_shop import live_spec
 
 if TYPE_CHECKING:
@@ -244,9 +244,8 @@ def receipt_for(shop: Shop, staged: StagedChunk[Any], days: Sequence[str], **cha
         )
         for day in days
     }
-    return replace(
-        Receipt(f"receipt {version}", "bronze/orders", "run", "run", version, {"kind": "test"}, receipts), **changes
-    )
+    run = run_with(changes)
+    return replace(Receipt(f"receipt {version}", "bronze/orders", run, version, {"kind": "test"}, receipts), **changes)
 
 
 def publish(shop: Shop, files: Mapping[str, Sequence[Row]], **changes: Any) -> Commit:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Published
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import MemoryExhaustedError
@@ -16,6 +15,7 @@ from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
 from backfill_assets.spark.session import classic_config, start_session
 from backfill_assets.spark.settings import SparkSettings
+from tests.support.fakes import launch_with
 
 SPEC = TableSpec.model_validate(
     {
@@ -39,7 +39,7 @@ def main() -> None:
     partitions = SPEC.grid.between("2024-01-01", "2024-01-01")
     effects = Effects(log=lambda text: print("LOG", text, flush=True), sleep=lambda _: None)
     try:
-        for outcome in materialize(SPEC, partitions, source, table, Launch("run", "run"), effects=effects):
+        for outcome in materialize(SPEC, partitions, source, table, launch_with(), effects=effects):
             if isinstance(outcome, Published):
                 for key, part in outcome.receipt.partitions.items():
                     print("PUBLISHED", key, part.rows, flush=True)

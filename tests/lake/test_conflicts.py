@@ -280,4 +280,4 @@ def test_a_chunk_that_another_launch_overtook_is_read_again(table, tmp_path, mon
     assert published_keys(outcomes) == [DAY]
     assert content(table.path) == multiset(orders(DAY, customer="fixed"))
     assert "wrote partitions of this chunk after it was staged" in said[0]
-    assert [receipt.run_id for _, receipt in sorted(table.history.in_log().items())] == ["B", "A"]
+    assert [receipt.run.id for _, receipt in sorted(table.history.in_log().items())] == ["B", "A"]

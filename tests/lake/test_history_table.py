@@ -21,7 +21,7 @@ import pytest
 
 from backfill_assets.core.history.staged_rows import StagedChunk
 from backfill_assets.core.state.attempts import Attempt
-from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition, Receipt, newest_by_partition
+from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition, Receipt, Run, newest_by_partition
 from backfill_assets.core.state.version_steps import VersionStep
 from backfill_assets.errors import CommitConflictError, ReceiptError
 from backfill_assets.lake import history_table
@@ -39,7 +39,7 @@ def publish(table: LakeTable, receipt_id: str, *keys: str, **facts: Any) -> Rece
     staged = StagedChunk(frame_of(table.spark, table.spec, []), {}, {}, None, lambda: None)
     partitions = {p.key: PartitionReceipt(1, "00ff", 1, 1_704_067_200_000_001, f"of {p.key}", 2) for p in named}
     told = {"reason": "ein Grund: ü", "source": {"kind": "files", "files": 3}, **facts}
-    receipt = replace(receipt_for(table, named, receipt_id, partitions=partitions), **told)
+    receipt = receipt_for(table, named, receipt_id, partitions=partitions, **told)
     table.overwrite(staged, named, receipt)
     return receipt
 
@@ -96,7 +96,9 @@ def test_history_is_filled_caught_up_and_made_again(table: LakeTable):
 
 def test_attempts_and_steps_are_told_too(table: LakeTable):
     """Beside a launch's commits in one row each; steps of a version also if the table itself is gone."""
-    refused = Attempt("2024-02-01T00:00:00+00:00", "refused", 1, "run", "root", by="ada", partitions={DAY: "it is bad"})
+    refused = Attempt(
+        "2024-02-01T00:00:00+00:00", "refused", 1, Run("run", "root", by="ada"), partitions={DAY: "it is bad"}
+    )
     failed = replace(refused, outcome="failed", why="no disk", partitions={})
     publish(table, "first", NEXT)
     assert table.history.fill([refused, failed]) == 1
@@ -232,7 +234,7 @@ def test_history_that_falls_behind_is_filled(table: LakeTable, monkeypatch: pyte
 def test_what_another_table_was_is_not_told_of_this_one(spark: Any, table: LakeTable):
     """Also of a table that somebody else made, which has no property of ours: Delta gives each its own id."""
     publish(table, "first", DAY)
-    refused = Attempt("2024-02-01T00:00:00+00:00", "refused", 1, "run", "root", partitions={DAY: "it is bad"})
+    refused = Attempt("2024-02-01T00:00:00+00:00", "refused", 1, Run("run", "root"), partitions={DAY: "it is bad"})
     table.history.fill([refused])
     shutil.rmtree(table.path)
     table.create()

@@ -164,5 +164,5 @@ def test_two_processes_that_overwrite_the_same_days(table, tmp_path):
     assert found[days[1]] in ({"a"}, {"b"})
     assert len(rows_in(table.path)) == 9
     assert len(table.history.in_log()) == 4, "a commit was lost"
-    newest = table.published()[days[1]].receipt.run_id
+    newest = table.published()[days[1]].receipt.run.id
     assert found[days[1]] == {newest}

@@ -14,11 +14,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.history.forecast import Action, foresee
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.errors import TableFactsError
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.sources.files.source import FilesSource
 from backfill_assets.table.readers import open_table
+from tests.support.fakes import launch_with
 from tests.support.shop import (
     SCHEMA,
     content,
@@ -144,7 +144,7 @@ def test_losses_are_measured_against_the_table(shop, made):
     shop.export(DAY, 10)
     assert shop.table.rows_now([PARTITION]) == {DAY: 40}
 
-    (foreseen,) = foresee(SPEC, [PARTITION], shop.source, shop.table, Launch("plan", "plan")).partitions
+    (foreseen,) = foresee(SPEC, [PARTITION], shop.source, shop.table, launch_with()).partitions
     assert (foreseen.action, foreseen.rows_now) == (Action.REFUSED, 40)
     refused = refusals(shop.launch())[DAY]
     assert "40 → 10" in refused

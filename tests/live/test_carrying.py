@@ -11,6 +11,7 @@ import pytest
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
+from backfill_assets.core.state.receipts import Run
 from tests.support.live_shop import event
 from tests.support.shop import published_keys, refusals
 
@@ -57,7 +58,7 @@ def test_what_a_publish_put_there_is_not_carried_after_an_undo(shop):
     add_another(shop.path, 9)
     shop.export("2024-01-02", event(1, "2024-01-02T01:00:00", amount="7.00"), event(2, "2024-01-02T02:00:00"))
     shop.launch("2024-01-02", "2024-01-02", run_id="second", root_run_id="second", discard_uncovered_rows=True)
-    undo = Undo("", of_launch("second", []), "undo")
+    undo = Undo("", of_launch("second", []), Run("undo"))
     list(carry_out(shop.spec, shop.delta, undo, plan_undo(shop.spec, shop.delta, undo), Effects()))
     assert shop.ids() == [1, 2, 9]
     shop.export("2024-01-02", event(1, "2024-01-02T01:00:00"))

@@ -14,8 +14,9 @@ from pyspark.sql import functions as F
 from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.sources.files.source import FilesSource
+from tests.support.fakes import launch_with
 from tests.support.live_shop import Shop, event, live_spec
-from tests.support.shop import launch_of, opened
+from tests.support.shop import opened
 
 EXPORTED = [event(1, "2024-01-02T10:00:00"), event(2, "2024-01-03T10:00:00"), event(3, "2024-01-04T10:00:00")]
 """What the old system knew at noon on 2024-01-04, when the stream had written the table for half a day."""
@@ -94,7 +95,7 @@ def test_three_years_land_while_the_stream_goes_on(spark, tmp_path):
     try:
         source = FilesSource(spark, spec, spec.source, str(tmp_path / "landing/orders"))
         partitions = spec.grid.between(MONTHS[0].isoformat(), MONTHS[-1].isoformat())
-        chunks = materialize(spec, partitions, source, shop.delta, launch_of(max_partitions_per_chunk=18))
+        chunks = materialize(spec, partitions, source, shop.delta, launch_with(max_partitions_per_chunk=18))
         for outcome in chunks:
             assert isinstance(outcome, Published)
             shop.land(*(events := waiting.pop(0)))

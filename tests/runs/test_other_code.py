@@ -44,5 +44,5 @@ def test_what_newer_code_published_fails_the_older_run(
     assert ran.recorded() == [DAY_1]
     assert ran.verdicts() == {DAY_1: True}
     receipts = lakehouse.table(lake.spec, lambda _: None).published()
-    assert (receipts[DAY_2].receipt.run_id, receipts[DAY_1].receipt.run_id) == ("B", ran.run.run_id)
+    assert (receipts[DAY_2].receipt.run.id, receipts[DAY_1].receipt.run.id) == ("B", ran.run.run_id)
     assert lake.content() == multiset([*orders(DAY_1), *orders(DAY_2)])

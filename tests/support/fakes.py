@@ -19,16 +19,18 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, time, timedelta
 from functools import lru_cache
 from typing import Any
 
 from backfill_assets.core.calendar.partitions import Grid, Partition
 from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
+from backfill_assets.core.history.guards import Allowances
+from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Scan, Source
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
+from backfill_assets.core.state.receipts import PartitionReceipt, Receipt, Run
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import NOTHING_WRITTEN, SchemaMismatchError
@@ -276,6 +278,22 @@ def files_of(
 
 
 def receipt_of(partitions: Mapping[str, PartitionReceipt], **changes: Any) -> Receipt:
-    """Return a receipt with plain values."""
-    plain = Receipt("id", "bronze/orders", "run", "run", 0, {"kind": "files"}, dict(partitions))
-    return replace(plain, **changes)
+    """Return a receipt with plain values; `run_id`, `root_run_id`, `by` and so on are those of its run."""
+    run = run_with(changes)
+    return replace(Receipt("id", "bronze/orders", run, 0, {"kind": "files"}, dict(partitions)), **changes)
+
+
+def run_with(facts: dict[str, Any], run_id: str = "run") -> Run:
+    """Take the facts of a run out of others, and return the run."""
+    named = {"id": facts.pop("run_id", run_id), "root_id": facts.pop("root_run_id", "")}
+    return Run(**named, **{name: facts.pop(name) for name in OF_A_RUN if name in facts})
+
+
+OF_A_RUN = ("by", "reason", "plan", "flow", "code_version")
+
+
+def launch_with(**facts: Any) -> Launch:
+    """Return a launch of the run `run`; all facts of its run and of what it is allowed stand beside the others."""
+    run = run_with(facts)
+    allowed = Allowances(**{field.name: facts.pop(field.name) for field in fields(Allowances) if field.name in facts})
+    return Launch(run, allowed=allowed, **facts)

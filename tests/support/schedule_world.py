@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Published, Refused
-from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.live import batches as live
 from backfill_assets.core.live import fence_moves as moves
@@ -25,7 +25,7 @@ from backfill_assets.errors import (
 from tests.support.actors import Abandoned, Actor, Killed, Steps
 from tests.support.fake_lake import FakeLake
 from tests.support.fake_live import Clock, FakeBatch, FakeLiveLake, conflict
-from tests.support.fakes import BATCH_POINTS, MOVE_POINTS, POINTS, FakeSource
+from tests.support.fakes import BATCH_POINTS, MOVE_POINTS, POINTS, FakeSource, launch_with
 from tests.support.schedule_log import check_log
 from tests.support.schedule_plans import (
     ALWAYS_LIVE,
@@ -96,9 +96,9 @@ class World:
         while (number := self.done[name]) < len(ranges):
             wanted, run = ranges[number], f"{name}: {number}"
             self.attempts[run] += 1
-            launch = Launch(
-                f"{run}: {self.attempts[run]}",
-                run,
+            launch = launch_with(
+                run_id=f"{run}: {self.attempts[run]}",
+                root_run_id=run,
                 only=wanted.only,
                 is_reexecution=self.attempts[run] > 1,
                 max_partitions_per_chunk=wanted.chunk,
@@ -178,7 +178,7 @@ class World:
         self.effects = self.clock.effects()
         moves.move_fence(SPEC, self.live, instant(DAYS[-ALWAYS_LIVE]), self.effects)
         last = self.plan.last
-        launch = Launch("last", "last", only=last.only, max_partitions_per_chunk=last.chunk)
+        launch = launch_with(run_id="last", only=last.only, max_partitions_per_chunk=last.chunk)
         effects = Effects(sleep=self.clock.sleep)
         outcomes = list(materialize(SPEC, partitions_of(last.keys), self.source, self.lake, launch, effects=effects))
         refused = [str(o.verdict) for o in outcomes if isinstance(o, Refused)]

@@ -21,12 +21,13 @@ import pyarrow.parquet as pq
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Outcome, Published, Refused
-from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import quoted
 from backfill_assets.core.state.receipts import PartitionReceipt, Receipt
 from backfill_assets.core.state.tallies import EMPTY
+from tests.support.fakes import launch_with, run_with
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -149,8 +150,7 @@ def receipt_for(table: LakeTable, named: Iterable[Partition], receipt_id: str = 
     facts: dict[str, Any] = {
         "receipt_id": receipt_id,
         "table": table.spec.key,
-        "run_id": "run",
-        "root_run_id": "run",
+        "run": run_with(changes),
         "staged_from_version": table.version(),
         "source": {"kind": "test"},
         "partitions": {p.key: PartitionReceipt.of(EMPTY, fingerprint="f", superseded_rows=0) for p in named},
@@ -158,17 +158,14 @@ def receipt_for(table: LakeTable, named: Iterable[Partition], receipt_id: str = 
     return Receipt(**{**facts, **changes})
 
 
-def launch_of(**changes: Any) -> Launch:
-    """A launch in a run of its own."""
-    return Launch(**{"run_id": "run", "root_run_id": "run", **changes})
-
-
 def launch(table: LakeTable, source: Any, partitions: Iterable[Partition], **changes: Any) -> list[Outcome]:
     """Materialize partitions to the end."""
     how = {"sleep": lambda _: None} | {
         name: changes.pop(name) for name in ("log", "sleep", "clock", "now") if name in changes
     }
-    return list(materialize(table.spec, list(partitions), source, table, launch_of(**changes), effects=Effects(**how)))
+    return list(
+        materialize(table.spec, list(partitions), source, table, launch_with(**changes), effects=Effects(**how))
+    )
 
 
 def published_keys(outcomes: Iterable[Outcome]) -> list[str]:

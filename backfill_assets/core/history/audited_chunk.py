@@ -16,7 +16,6 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.audit import Verdict
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.expectations import ComparedWith, hold_to_expectations
-from backfill_assets.core.history.guards import overrides_of
 from backfill_assets.core.history.identical import identical, is_as_published
 from backfill_assets.core.history.outcomes import Identical, Rehearsed
 from backfill_assets.core.history.plan import Launch, LaunchPlan
@@ -93,7 +92,7 @@ class Auditor(Generic[Rows]):
             writes: Whether the rows may be written as files, to be published after `staged_from`.
         """
         began = self.effects.now()
-        unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
+        unique = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.run.code_version)
         known, foreign = self.launch.may_be_identical, [p for p in chunk.partitions if p in chunk.foreign]
         read = stage_chunk(
             chunk.partitions,
@@ -116,7 +115,7 @@ class Auditor(Generic[Rows]):
                 self.source,
                 self.lake,
                 rows_now=rows_now,
-                allow_shrink=self.launch.allow_shrink,
+                allow_shrink=self.launch.allowed.allow_shrink,
                 foreign=foreign,
                 guards=self.launch.guards,
                 published=self.launch.published,
@@ -133,7 +132,7 @@ class Auditor(Generic[Rows]):
                 read.staged,
                 without(receipt, same.published),
                 ComparedWith(staged_from, chunk.began_at),
-                are_binding=not self.launch.allow_unexpected,
+                are_binding=not self.launch.allowed.allow_unexpected,
                 log=self.effects.log,
             )
             verdicts = [unexpected.get(v.partition.key, v) for v in verdicts]
@@ -196,8 +195,7 @@ class Auditor(Generic[Rows]):
         return Receipt(
             receipt_id=uuid.uuid4().hex,
             table=self.spec.key,
-            run_id=launch.run_id,
-            root_run_id=launch.root_run_id,
+            run=launch.run,
             staged_from_version=staged_from,
             source=read.scan.position,
             partitions={
@@ -211,13 +209,8 @@ class Auditor(Generic[Rows]):
                 for p in partitions
             },
             late_version=staged.late.version,
-            reason=launch.reason,
-            code_version=launch.code_version,
-            flow=launch.flow,
             made_at=self.effects.now().isoformat(timespec="seconds"),
             columns=summed_columns(self.spec),
             began_at=began.isoformat(timespec="milliseconds"),
-            plan=launch.plan,
-            by=launch.by,
-            overrides=overrides_of(launch),
+            overrides=str(launch.allowed),
         )

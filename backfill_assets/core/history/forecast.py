@@ -187,7 +187,7 @@ class _Seen:
             written_since=self.touched,
             differing=self.launch.differing,
             refused=self.refused,
-            code_version=self.launch.code_version,
+            code_version=self.launch.run.code_version,
         )
         return [self._forecast(status) for status in status_of(todo, known)]
 
@@ -211,6 +211,9 @@ class _Seen:
     def _unread(self, status: PartitionStatus) -> tuple[Action, str, int | None]:
         key, evidence = status.partition.key, self.said.get(status.partition.key, NO_EVIDENCE)
         rows = None if evidence.raw_rows is None else evidence.raw_rows + self.late.get(key, 0)
+        launch = self.launch
+        if status.partition in self.plan.foreign:
+            launch = replace(launch, allowed=replace(launch.allowed, allow_shrink=True))
         action, why = action_of(
             self.spec,
             status,
@@ -218,7 +221,7 @@ class _Seen:
             rows=rows,
             rows_now=self.rows_now.get(key, 0),
             late_rows=self.late.get(key, 0),
-            launch=replace(self.launch, allow_shrink=True) if status.partition in self.plan.foreign else self.launch,
+            launch=launch,
         )
         if action is Action.IDENTICAL and status.published:
             return action, why, status.published.partition.rows
@@ -274,10 +277,10 @@ def action_of(
     if status.state is State.PUBLISHED and not launch.rewrite_identical:
         return Action.IDENTICAL, status.reason
     folded_before = status.published.partition.late_rows if status.published else 0
-    if gone := late_loss(spec, late_rows, folded_before, allow_shrink=launch.allow_shrink):
+    if gone := late_loss(spec, late_rows, folded_before, allow_shrink=launch.allowed.allow_shrink):
         return Action.REFUSED, gone.what
     if rows is not None:
-        lost = loss(spec, rows_now, rows, deleted_rows=evidence.deleted_rows, allow_shrink=launch.allow_shrink)
+        lost = loss(spec, rows_now, rows, deleted_rows=evidence.deleted_rows, allow_shrink=launch.allowed.allow_shrink)
         if lost is not None:
             return Action.REFUSED, lost.what
     if status.state is State.MISSING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
@@ -68,13 +68,22 @@ class Others:
 NO_OTHERS = Others()
 
 
-OVERRIDES = ("allow_shrink", "allow_unexpected", "discard_uncovered_rows")
-"""Fields of a launch, and of its config, that let partitions through which a guard would refuse."""
+@dataclass(frozen=True, slots=True)
+class Allowances:
+    """What a launch may do in spite of the guards, by the names of its config.
 
+    Args:
+        allow_shrink: Publish partitions that lose more of their rows than the spec's `max_shrink`.
+        allow_unexpected: Publish partitions whose measures are not what the spec expects.
+        discard_uncovered_rows: Discard rows that a live stream wrote and the source does not have.
+    """
 
-def overrides_of(launch: object) -> str:
-    """Return what a launch is allowed in spite of guards, as its config names it; empty if nothing."""
-    return ", ".join(name for name in OVERRIDES if getattr(launch, name))
+    allow_shrink: bool = False
+    allow_unexpected: bool = False
+    discard_uncovered_rows: bool = False
+
+    def __str__(self) -> str:
+        return ", ".join(name for name, is_allowed in asdict(self).items() if is_allowed)
 
 
 def guards_in(spec: TableSpec, config: Mapping[str, Any]) -> tuple[Guard, ...]:

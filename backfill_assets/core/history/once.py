@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Literal
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.spec.once import OnceFlow
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, as_at, latest_at
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, Run, as_at, latest_at
 
 FlowState = Literal["never run", "partly", "done"]
 
@@ -58,7 +58,7 @@ class FlowProgress:
         return (
             f"`{self.flow.name}` has published {len(self.published):,} of its {len(self.flow.partitions):,} "
             "partitions with "
-            f"{self.rows:,} rows, the last{at} in version {self.newest.version} by run {receipt.run_id}."
+            f"{self.rows:,} rows, the last{at} in version {self.newest.version} by run {receipt.run.id}."
         )
 
 
@@ -72,39 +72,34 @@ def progress_of(flow: OnceFlow, receipts: Mapping[int, Receipt]) -> FlowProgress
     known: dict[str, list[tuple[int, PublishedPartition | None]]] = {}
     for version in sorted(receipts):
         receipt = receipts[version]
-        if receipt.kind == "reset" and receipt.flow == flow.name:
+        if receipt.kind == "reset" and receipt.run.flow == flow.name:
             known, reset = {}, receipt
         for key in mine & receipt.partitions.keys():
             timeline = known.setdefault(key, [])
             if receipt.kind == "put_back":  # what is there again is the flow's, or not
                 there = latest_at(timeline, as_at(version, receipt)) if "version" in receipt.source else None
                 timeline.append((version, there))
-            elif receipt.flow == flow.name:
+            elif receipt.run.flow == flow.name:
                 timeline.append((version, PublishedPartition(version, receipt, receipt.partitions[key])))
     newest = {key: timeline[-1][1] for key, timeline in known.items() if timeline}
     published = {key: there for key, there in newest.items() if there is not None}
     return FlowProgress(flow, published, reset)
 
 
-def reset_receipt(
-    flow: OnceFlow, table: str, *, version: int, run_id: str, root_run_id: str, reason: str, now: datetime
-) -> Receipt:
+def reset_receipt(flow: OnceFlow, table: str, run: Run, *, version: int, now: datetime) -> Receipt:
     """Return the receipt of a commit without rows, from which on a flow counts as one that never ran.
 
     Args:
+        run: What resets it.
         version: Newest version of the table.
-        run_id: Empty where no run resets it.
     """
     return Receipt(
         receipt_id=uuid.uuid4().hex,
         table=table,
-        run_id=run_id,
-        root_run_id=root_run_id,
+        run=replace(run, flow=flow.name),
         staged_from_version=version,
         source={"kind": "none"},
         partitions={},
-        reason=reason,
         kind="reset",
-        flow=flow.name,
         made_at=now.isoformat(timespec="seconds"),
     )

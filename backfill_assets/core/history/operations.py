@@ -155,17 +155,17 @@ def _published(version: int, receipt: Receipt, commit: LoggedOperation | None) -
         sum_if_known(part.rows_before for part in receipt.partitions.values()),
         rows_after=sum(part.rows for part in receipt.partitions.values()),
         seconds=(at - began).total_seconds() if began else None,
-        run_id=receipt.run_id,
-        by=receipt.by,
-        reason=receipt.reason,
+        run_id=receipt.run.id,
+        by=receipt.run.by,
+        reason=receipt.run.reason,
         why=_how(receipt),
         counted={key: (part.rows_before, part.rows) for key, part in receipt.partitions.items()},
     )
 
 
 def _how(receipt: Receipt) -> str:
-    flow = f"once-flow {receipt.flow}" if receipt.flow else ""
-    plan = f"plan {receipt.plan}" if receipt.plan else ""
+    flow = f"once-flow {receipt.run.flow}" if receipt.run.flow else ""
+    plan = f"plan {receipt.run.plan}" if receipt.run.plan else ""
     allowed = f"in spite of guards: {receipt.overrides}" if receipt.overrides else ""
     return "; ".join(filter(None, (flow or plan, allowed)))
 
@@ -196,9 +196,9 @@ def _attempted(attempt: Attempt) -> Operation:
         datetime.fromisoformat(attempt.at),
         attempt.outcome,
         partitions=tuple(sorted(attempt.partitions)),
-        run_id=attempt.run_id,
-        by=attempt.by,
-        reason=attempt.reason,
+        run_id=attempt.run.id,
+        by=attempt.run.by,
+        reason=attempt.run.reason,
         why=why,
     )
 

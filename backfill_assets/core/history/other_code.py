@@ -43,14 +43,14 @@ class OtherCode(Generic[Rows]):
         """
         self._receipts |= self.lake.receipts_after(self._seen)
         self._seen = max(self._receipts, default=self._seen)
-        if not self.launch.code_version:
+        if not self.launch.run.code_version:
             return []
-        mine = self.launch.root_run_id, self.launch.code_version
+        mine = self.launch.run.root_id, self.launch.run.code_version
         others = {v: r for v, r in self._receipts.items() if _launch_of(r) != mine}
-        ours = {"", self.launch.code_version}  # an older package named no code
+        ours = {"", self.launch.run.code_version}  # an older package named no code
         newest = newest_by_partition(others)
         wrote = {key: p.receipt for key, p in newest.items() if p.receipt.kind == "publish"}
-        found = [p for p in partitions if p.key in wrote and wrote[p.key].code_version not in ours]
+        found = [p for p in partitions if p.key in wrote and wrote[p.key].run.code_version not in ours]
         if not found:
             return []
         before = self.lake.receipts_after(-1)
@@ -62,12 +62,12 @@ def since_now(lake: Lake[Rows], launch: Launch) -> OtherCode[Rows]:
     """Note where the table stands when a launch begins."""
     began = lake.version()
     if launch.is_reexecution:
-        attempts = [r for r in lake.receipts_after(-1).values() if r.root_run_id == launch.root_run_id]
-        if {attempt.code_version for attempt in attempts} == {launch.code_version}:
+        attempts = [r for r in lake.receipts_after(-1).values() if r.run.root_id == launch.run.root_id]
+        if {attempt.run.code_version for attempt in attempts} == {launch.run.code_version}:
             began = min(attempt.staged_from_version for attempt in attempts)
     return OtherCode(lake, launch, began, began)
 
 
 def _launch_of(receipt: Receipt) -> tuple[str, str]:
     """Return what tells launches apart: a run that is executed again with other code is another one."""
-    return receipt.root_run_id, receipt.code_version
+    return receipt.run.root_id, receipt.run.code_version

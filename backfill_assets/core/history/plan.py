@@ -14,14 +14,14 @@ from typing import Literal
 from backfill_assets.core.calendar.chunks import chunks_of
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.complete import complete_part
-from backfill_assets.core.history.guards import Guard
+from backfill_assets.core.history.guards import Allowances, Guard
 from backfill_assets.core.history.planned_state import refuse_drift
 from backfill_assets.core.history.ports import Lake, Rows, Source
 from backfill_assets.core.history.reasons import refuse_without_reason
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import Fence, history_part
 from backfill_assets.core.state.partition_status import Known, PartitionStatus, State, status_of
-from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.receipts import PublishedPartition, Run
 from backfill_assets.core.state.surveys import Survey
 from backfill_assets.errors import LivePartitionsError, SourceIncompleteError
 
@@ -31,44 +31,30 @@ class Launch:
     """Who launches, why, and how.
 
     Args:
-        root_run_id: The first of a chain of re-executed runs; the same as `run_id` for a first run.
+        allowed: What may be published in spite of the guards.
         only: `missing` leaves out partitions that are published as source, late rows and code would make them now.
-        discard_uncovered_rows: Whether rows may be discarded that a live stream wrote and the source lacks.
-        allow_shrink: Whether a partition may lose more of the rows that the table has than the spec's `max_shrink`.
-        allow_unexpected: Whether partitions may be published whose measures are not what the spec expects.
         may_find_nothing: Whether a launch with nothing to write leaves all out instead of failing.
         is_reexecution: Whether Dagster repeats an earlier run; what that run published of the same content is left out.
-        flow: Name of the once-flow that launches; empty for an ordinary launch.
         differing: Keys of partitions whose newest comparison failed.
         published: The newest receipt of each partition, by key, as far as it is known.
         rewrite_identical: Whether a partition is written again that is in the table, row for row, already.
-        by: Who launches: a user, a schedule or a sensor.
         max_refused: After so many refused partitions, and the chunk that they are in, nothing more is begun.
         announces_chunks: Whether each chunk is an outcome of its own before it begins, so that it can be waited for.
-        plan: Id of the plan that is carried out; empty where there is none.
-        planned_state: Digest of what its partitions are made of, as `planned_digest` makes it.
+        planned_state: Digest of what the partitions of its plan are made of, as `planned_digest` makes it.
         guards: What must be left of the table's rows, beside what every audit says.
     """
 
-    run_id: str
-    root_run_id: str
+    run: Run
     _: KW_ONLY
     only: Literal["all", "missing"] = "all"
-    discard_uncovered_rows: bool = False
-    allow_shrink: bool = False
-    allow_unexpected: bool = False
+    allowed: Allowances = field(default_factory=Allowances)
     may_find_nothing: bool = False
     is_reexecution: bool = False
     max_partitions_per_chunk: int | None = None
-    reason: str = ""
-    code_version: str = ""
-    flow: str = ""
     differing: AbstractSet[str] = frozenset()
     published: Mapping[str, PublishedPartition] = field(default_factory=dict[str, PublishedPartition])
     rewrite_identical: bool = False
-    plan: str = ""
     planned_state: str = ""
-    by: str = ""
     max_refused: int | None = None
     announces_chunks: bool = False
     guards: tuple[Guard, ...] = ()
@@ -79,7 +65,7 @@ class Launch:
 
         None where all are written: if that is asked for, and by a once-flow, which publishes its range under its name.
         """
-        return {} if self.rewrite_identical or self.flow else self.published
+        return {} if self.rewrite_identical or self.run.flow else self.published
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +131,7 @@ def plan_launch(
         PlanDriftError, ReasonMissingError: Its plan does not hold any more; it must say why, and does not.
     """
     left_out = [] if left_out is None else left_out
-    refuse_without_reason(spec, launch.reason)
+    refuse_without_reason(spec, launch.run.reason)
     try:
         wanted, fence = _launchable(spec, partitions, source, lake, left_out)
     except (LivePartitionsError, SourceIncompleteError) as error:
@@ -157,7 +143,7 @@ def plan_launch(
         return LaunchPlan((), (*left_out, LeftOut(rest, why, published=False)))
     surveys = source.survey(wanted)
     if launch.planned_state:
-        refuse_drift(spec, wanted, surveys, lake, plan=launch.plan, planned_state=launch.planned_state)
+        refuse_drift(spec, wanted, surveys, lake, plan=launch.run.plan, planned_state=launch.planned_state)
     statuses = _statuses(wanted, surveys, lake, launch, is_streamed=fence is not None and bool(fence.stream))
     todo = _still_to_do(statuses, wanted, surveys, launch, left_out)
     if not todo:
@@ -169,7 +155,7 @@ def plan_launch(
         size_bytes={key: survey.size_bytes for key, survey in surveys.items()},
     )
     foreign = frozenset[Partition]()
-    if fence and fence.stream and not launch.discard_uncovered_rows:
+    if fence and fence.stream and not launch.allowed.discard_uncovered_rows:
         foreign = frozenset(status.partition for status in statuses if status.may_have_foreign_rows) & set(todo)
     return LaunchPlan(
         tuple(map(tuple, chunks)),
@@ -206,7 +192,7 @@ def _statuses(
 ) -> list[PartitionStatus]:
     """Return the states of partitions, looking only as far as this launch asks."""
     is_selective = launch.only == "missing" or launch.is_reexecution
-    if not is_selective and (not is_streamed or launch.discard_uncovered_rows):
+    if not is_selective and (not is_streamed or launch.allowed.discard_uncovered_rows):
         return []
     published = lake.published()
     known = Known(
@@ -217,7 +203,7 @@ def _statuses(
         unreadable=lake.unreadable(wanted, reads=False),
         written_since=lake.written_by_others({p.key: published[p.key] for p in wanted if p.key in published}),
         differing=launch.differing,
-        code_version=launch.code_version,
+        code_version=launch.run.code_version,
     )
     return status_of(wanted, known)
 
@@ -246,5 +232,5 @@ def _is_done(status: PartitionStatus, launch: Launch) -> bool:
     if status.state is not State.PUBLISHED or status.published is None:
         return False
     return launch.only == "missing" or (
-        launch.is_reexecution and status.published.receipt.root_run_id == launch.root_run_id
+        launch.is_reexecution and status.published.receipt.run.root_id == launch.run.root_id
     )

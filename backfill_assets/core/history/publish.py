@@ -144,7 +144,7 @@ class Publisher(Generic[Rows]):
         if self.launch.guards or chunk.foreign or self.spec.changes or self.source.makes_chunks_at_once():
             return [chunk]
         known, parts = self.launch.may_be_identical, dict[bool, list[Partition]]()
-        audited = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.code_version)
+        audited = audited_contents(self.launch.published, chunk.partitions, self.spec, self.launch.run.code_version)
         for partition in chunk.partitions:
             parts.setdefault(is_as_published(known, audited, [partition], chunk.surveys), []).append(partition)
         return [replace(chunk, partitions=tuple(part)) for _, part in sorted(parts.items())]
@@ -159,7 +159,7 @@ class Publisher(Generic[Rows]):
             try:
                 with self.lake.failures():
                     # what comes after this is a conflict, what came before is looked at: for a plan when it began
-                    staged_from = self.others.began if self.launch.plan else self.lake.version()
+                    staged_from = self.others.began if self.launch.run.plan else self.lake.version()
                     newer = tuple(self.others.newer(chunk.partitions))
                     if newer:
                         why = "newer code has published them since this launch began"
@@ -171,7 +171,7 @@ class Publisher(Generic[Rows]):
                     chunk = replace(chunk, foreign=chunk.foreign | self._foreign_since(chunk.partitions, staged_from))
                     again = yield from self._attempt(chunk, staged_from)
             except PublishError as error:
-                if self.launch.plan and isinstance(error, CommitConflictError | SourceChangedError):
+                if self.launch.run.plan and isinstance(error, CommitConflictError | SourceChangedError):
                     raise  # a plan is of what source and table were
                 wait_to_repeat(error, attempt, self.effects)
             else:
@@ -187,8 +187,9 @@ class Publisher(Generic[Rows]):
 
         An undo may have given them their live rows back; or the chunk has waited, and somebody has added some.
         """
-        began = self.others.began
-        if self.launch.discard_uncovered_rows or not self.lake.versions_writing(began, staged_from + 1, partitions):
+        if self.launch.allowed.discard_uncovered_rows:
+            return frozenset()
+        if not self.lake.versions_writing(self.others.began, staged_from + 1, partitions):
             return frozenset()
         fence = self.lake.fence()
         if fence is None or not fence.stream:
@@ -199,7 +200,7 @@ class Publisher(Generic[Rows]):
 
     def _as_it_is_now(self, chunk: Chunk) -> Chunk:
         """Survey the source again before a chunk is attempted once more; a plan is of what the source was."""
-        if self.launch.plan:
+        if self.launch.run.plan:
             refuse_changed_source(chunk.partitions, chunk.surveys, self.source)
         return replace(chunk, surveys=self.source.survey(chunk.partitions))
 

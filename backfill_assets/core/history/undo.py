@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from backfill_assets.core.history.effects import ATTEMPTS, Effects, wait_to_repeat
 from backfill_assets.core.history.other_code import since_now
@@ -46,7 +46,7 @@ def carry_out(
     """
     groups: dict[tuple[int, str], list[Undoing]] = {}
     for one in plan.of(UndoAction.RESTORED):
-        groups.setdefault((one.before, one.launched.receipt.flow), []).append(one)
+        groups.setdefault((one.before, one.launched.receipt.run.flow), []).append(one)
     most = spec.max_partitions_per_chunk
     for _, group in sorted(groups.items(), reverse=True):
         for first in range(0, len(group), most):
@@ -81,11 +81,11 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
     partitions = [spec.grid.partition(key) for key in contents]
     rows_now = lake.rows_now(partitions, version=plan.version)
     now = effects.now()
+    run = replace(undo.run, reason=undo.run.reason or f"undo of {undo.name}", flow=launched.run.flow)
     receipt = Receipt(
         receipt_id=uuid.uuid4().hex,
         table=spec.key,
-        run_id=undo.run_id,
-        root_run_id=undo.root_run_id or undo.run_id,
+        run=run,
         staged_from_version=plan.version,
         source={
             "kind": "version",
@@ -96,16 +96,13 @@ def _commit(spec: TableSpec, lake: Lake[Rows], undo: Undo, plan: UndoPlan, effec
             key: PartitionReceipt.of(tally, fingerprint="", rows_before=rows_now.get(key, 0))
             for key, tally in contents.items()
         },
-        reason=undo.reason or f"undo of {undo.name}",
         kind="put_back",
-        flow=launched.flow,
         made_at=now.isoformat(timespec="seconds"),
         columns=summed_columns(spec),
         began_at=now.isoformat(timespec="milliseconds"),
-        by=undo.by,
     )
     commit = lake.restore(partitions, version=before, receipt=receipt)
-    others = since_now(lake, Launch(undo.run_id, undo.run_id))
+    others = since_now(lake, Launch(undo.run))
     verification = Verification(spec, lake, others, effects)
     verification.verify(partitions, contents, commit, receipt)
     verification.refuse_overtaken(partitions, commit, receipt)

@@ -7,7 +7,7 @@ write, also whether the old content can still be read. `undo.py` carries a plan 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -15,7 +15,7 @@ from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.ports import Lake, Rows
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.state.fence import is_history
-from backfill_assets.core.state.receipts import PublishedPartition, Receipt, as_at, undone_by
+from backfill_assets.core.state.receipts import PublishedPartition, Receipt, Run, as_at, undone_by
 from backfill_assets.core.state.tallies import EMPTY, Tally
 
 
@@ -30,7 +30,7 @@ class UndoAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Undo:
-    """Which launch is taken back, by whom.
+    """Which launch is taken back, and by what run.
 
     Args:
         name: What it was named by: a run, a backfill, or a plan.
@@ -40,10 +40,7 @@ class Undo:
 
     name: str
     is_of: Callable[[Receipt], bool]
-    run_id: str = ""
-    root_run_id: str = ""
-    reason: str = ""
-    by: str = ""
+    run: Run = field(default_factory=Run)
     discard_later: bool = False
 
 
@@ -104,7 +101,7 @@ def of_launch(name: str, run_ids: Sequence[str]) -> Callable[[Receipt], bool]:
     ids = {name, *run_ids} - {""}  # receipts that name no run, or no plan, are of no launch
 
     def is_of(receipt: Receipt) -> bool:
-        return bool(ids & {receipt.run_id, receipt.root_run_id}) or receipt.plan in ids
+        return bool(ids & {receipt.run.id, receipt.run.root_id}) or receipt.run.plan in ids
 
     return is_of
 
@@ -194,7 +191,7 @@ def _judged(key: str, writes: Sequence[PublishedPartition], theirs: Sequence[int
         action, why = UndoAction.DONE, f"in version {newest.version}"
     elif at is None and not undo.discard_later:
         what = "put back" if newest.receipt.kind == "put_back" else "published"
-        action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {newest.receipt.run_id}"
+        action, why = UndoAction.KEPT, f"{what} since, in version {newest.version} by run {newest.receipt.run.id}"
     return Undoing(key, action, why, launched, newest, replacing=replacing)
 
 

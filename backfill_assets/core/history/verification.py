@@ -96,7 +96,7 @@ class Verification(Generic[Rows]):
         try:
             restored = self._restore(partitions, commit, receipt, "does not hold what was audited")
         except PublishError as error:
-            if receipt.plan or receipt.kind == "put_back":
+            if receipt.run.plan or receipt.kind == "put_back":
                 raise _not_put_back(error) from error
             raise  # another attempt publishes over it
         if restored:
@@ -161,7 +161,7 @@ class Verification(Generic[Rows]):
                 for p in partitions
             },
             late_version=None,
-            reason=f"version {wrong.version} {why}",
+            run=replace(receipt.run, reason=f"version {wrong.version} {why}"),
             kind="put_back",
         )
         commit = self.lake.restore(partitions, version=before, receipt=restored)

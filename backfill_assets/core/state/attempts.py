@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.state.receipts import PublishedPartition, Run
 
 Outcome = Literal["refused", "stopped", "failed"]
 
@@ -19,8 +19,6 @@ class Attempt:
     Args:
         at: Instant in ISO format, in UTC.
         version: Newest version of the table then.
-        reason: Why it was launched, in the launcher's words.
-        by: Who launched.
         why: In words; of a launch that was refused partitions, what all of them have in common, or nothing.
         partitions: Why each was refused, by key; none where the launch as a whole stopped or failed.
     """
@@ -28,10 +26,7 @@ class Attempt:
     at: str
     outcome: Outcome
     version: int
-    run_id: str
-    root_run_id: str
-    reason: str = ""
-    by: str = ""
+    run: Run
     why: str = ""
     partitions: Mapping[str, str] = field(default_factory=dict[str, str])
 

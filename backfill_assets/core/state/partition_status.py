@@ -232,7 +232,7 @@ def _of_published(newest: PublishedPartition, rows: int | None, key: str, known:
     if late:
         what = f"{late:,} late rows wait to be folded in" if late > 0 else f"{-late:,} late rows are gone"
         yield State.STALE_LATE_ROWS, f"stale: {what}"
-    if is_publish and known.code_version and receipt.code_version != known.code_version:
+    if is_publish and known.code_version and receipt.run.code_version != known.code_version:
         yield State.STALE_CODE, "it was published before the spec, or the transform, was changed"
 
 

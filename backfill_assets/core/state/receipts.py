@@ -54,6 +54,32 @@ class Measured(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Run:
+    """The run that writes: who started it and why, and the code that makes its rows.
+
+    Args:
+        id: Of the Dagster run; empty outside of one.
+        root_id: Of the first run in a chain of re-executions; the same as `id` for a first run.
+        by: A user, a schedule or a sensor. Empty if nobody knows.
+        reason: In the launcher's words.
+        plan: Id of the plan that it carries out.
+        flow: Name of the once-flow that it is; empty for an ordinary launch.
+        code_version: Of the code that makes the rows.
+    """
+
+    id: str = ""
+    root_id: str = ""
+    by: str = ""
+    reason: str = ""
+    plan: str = ""
+    flow: str = ""
+    code_version: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "root_id", self.root_id or self.id)
+
+
+@dataclass(frozen=True, slots=True)
 class PartitionReceipt:
     """What was published of one partition.
 
@@ -120,46 +146,36 @@ class Receipt:
     Args:
         receipt_id: Unique for each attempt to publish; by it a commit is found again after its answer was lost.
         table: Table key.
-        run_id, root_run_id: Dagster run that published, and the first of its chain of re-executed runs: itself if none.
+        run: What published.
         staged_from_version: Newest version of the table when the source was read.
         source: Position of the source in words: kind, and for example number and bytes of files, or versions of tables.
         partitions: By partition key.
-        reason: Why it was launched, in the launcher's words.
-        code_version: Version of the code that made the rows.
         late_version: Version of `<table>_late` whose rows were joined to the source's; None if there is no such table.
         kind: `put_back` restores what an earlier version held; `reset` wrote nothing, its flow may run again.
-        flow: Name of the once-flow that published; empty for an ordinary launch.
         made_at: Instant in ISO format, in UTC, shortly before the commit.
         began_at: Likewise, in milliseconds, when its chunk began to be read.
-        plan, by: Id of the plan that it carries out; who launched: a user, a schedule or a sensor. Empty if none.
         overrides: What the launch was allowed in spite of its guards, as its config names it; empty if nothing.
         columns: What the checksums are of, as `summed_columns` says it.
     """
 
     receipt_id: str
     table: str
-    run_id: str
-    root_run_id: str
+    run: Run
     staged_from_version: int
     source: dict[str, Any]
     partitions: dict[str, PartitionReceipt]
-    reason: str = ""
-    code_version: str = ""
     kind: Kind = "publish"
     late_version: int | None = None
     checksum_encoding: int = field(default=CHECKSUM_ENCODING)
-    flow: str = ""
     made_at: str = ""
     columns: str = ""
     began_at: str = ""
-    plan: str = ""
-    by: str = ""
     overrides: str = ""
 
     @property
     def how(self) -> tuple[Kind, str, str, int]:
         """By what its partitions were made and summed up: only where this is the same can checksums be compared."""
-        return self.kind, self.code_version, self.columns, self.checksum_encoding
+        return self.kind, self.run.code_version, self.columns, self.checksum_encoding
 
     @property
     def total(self) -> tuple[int, int]:
@@ -184,6 +200,7 @@ def receipt_from_json(text: str | None) -> Receipt | None:
         return None
     try:
         body["partitions"] = {key: PartitionReceipt.from_values(*values) for key, values in body["partitions"].items()}
+        body["run"] = Run(**body["run"])
         return Receipt(**body)
     except (TypeError, ValueError, KeyError, AttributeError) as error:
         raise ReceiptError(

@@ -15,7 +15,7 @@ from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reasons import ReasonKind
 from backfill_assets.core.spec.table import MAX_PARTITIONS_PER_COMMIT, TableSpec
 from backfill_assets.core.state.partition_status import Known, State, status_of
-from backfill_assets.core.state.receipts import PublishedPartition, summed_columns
+from backfill_assets.core.state.receipts import PublishedPartition, Run, summed_columns
 from backfill_assets.errors import FoldOvertakenError
 from backfill_assets.live.changes.history_pace import HistoryPace
 from backfill_assets.live.changes.lacking import Had, had_by
@@ -266,11 +266,12 @@ class Refresh:
         from_table = pinned is not None
         run_id = f"{BY.replace(' ', '-')}-{uuid.uuid4().hex[:12]}"
         launch = Launch(
-            run_id=run_id,
-            root_run_id=run_id,
-            code_version=self.source.code_version,
-            by=BY,
-            reason="" if self.spec.reason == "optional" else ReasonKind.NEW_DATA,
+            Run(
+                run_id,
+                by=BY,
+                reason="" if self.spec.reason == "optional" else ReasonKind.NEW_DATA,
+                code_version=self.source.code_version,
+            ),
             max_partitions_per_chunk=MAX_PARTITIONS_PER_COMMIT if from_table else None,
             may_find_nothing=True,
         )

@@ -254,10 +254,11 @@ class ChangedSource(Source[DataFrame]):
         found, columns = dict[str, int](), summed_columns(self.spec)
         code = self.code_version if self.feed.backfill == "excluded" else ""
         for key, newest in ((key, whose_rows(one)) for key, one in published.items() if self.spec.grid.is_key(key)):
+            receipt = newest.receipt
             position = folded_to(newest) if reach.brought(newest.partition.fingerprint) else None
-            if position is not None and newest.receipt.columns == columns and code in ("", newest.receipt.code_version):
+            if position is not None and receipt.columns == columns and code in ("", receipt.run.code_version):
                 receipt_id, settled = self.settled.get(key, ("", 0))
-                found[key] = max(position, settled) if receipt_id == newest.receipt.receipt_id else position
+                found[key] = max(position, settled) if receipt_id == receipt.receipt_id else position
         return found
 
     def refreshed_from(self, positions: Mapping[str, int], reach: Reach) -> dict[str, int]:

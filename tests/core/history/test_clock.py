@@ -30,7 +30,7 @@ def done_by(clock: list[datetime]) -> tuple[Any, ...]:
     world.script.at("scan", lambda: world.run(KEYS[3:], run_id="D", code_version="new", **same))
     done.append(world.run(run_id="C", code_version="old", **same))
     found = [(published_keys(outcomes), left_out(outcomes)) for outcomes in done]
-    codes = {key: (part.version, part.receipt.code_version) for key, part in world.lake.published().items()}
+    codes = {key: (part.version, part.receipt.run.code_version) for key, part in world.lake.published().items()}
     return found, codes, world.lake.content(), world.source_content()
 
 

@@ -11,13 +11,12 @@ from backfill_assets.core.history.audit import ALL_ROWS, AuditRule
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.expectations import is_within
 from backfill_assets.core.history.guards import ALL_KEYS
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.preview import preview
 from backfill_assets.core.state.receipts import Measured
 from backfill_assets.errors import UnreadableSourceError
 from tests.core.history.world import BAD, KEYS, World, published_keys, refused_keys
 from tests.support.docstring_tables import table_of
-from tests.support.fakes import orders_of, spec_with
+from tests.support.fakes import launch_with, orders_of, spec_with
 
 SUM = {"measure": "sum(amount)", "within": 0.1}
 
@@ -194,7 +193,7 @@ def test_a_preview_says_what_a_launch_would_refuse(of):
     sets(world, KEYS[2], "9.00", "9.00", "9.00")
     partition = world.spec.grid.partition(KEYS[2])
     shown = preview(
-        world.spec, partition, world.source, world.lake, Launch("look", "look"), take=lambda _: (), effects=Effects()
+        world.spec, partition, world.source, world.lake, launch_with(), take=lambda _: (), effects=Effects()
     )
     assert [finding.rule for finding in shown.verdict.findings] == [AuditRule.MEASURES_ARE_AS_EXPECTED]
     assert refused_keys(world.run([KEYS[2]])) == [KEYS[2]]

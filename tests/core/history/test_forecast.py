@@ -12,12 +12,12 @@ from backfill_assets.core.history.audit import AuditRule, Evidence, Finding
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.forecast import WRITES, Action, action_of, foresee
 from backfill_assets.core.history.outcomes import Identical, Published, Refused
-from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.preview import preview
 from backfill_assets.core.state.partition_status import PartitionStatus, State
 from tests.core.history.world import KEYS, World
 from tests.support.docstring_tables import table_of
-from tests.support.fakes import ORDERS, orders_of, spec_with
+from tests.support.fakes import ORDERS, launch_with, orders_of, spec_with
 
 DAY = ORDERS.grid.partition("2024-02-29")
 GAP = Finding(AuditRule.SOURCE_IS_PRESENT, 0, "a gap")
@@ -37,14 +37,14 @@ def test_what_is_done_is_what_its_docstring_says(row):
         Evidence(None, (GAP,) if row["says"] == "a gap" else ()),
         rows=number(row["rows"]),
         rows_now=had,
-        launch=Launch("run", "run"),
+        launch=launch_with(),
     )
     assert action.value == row["action"]
     assert why
 
 
 def foreseen(world, keys=KEYS, *, deep=False, **how):
-    launch = Launch("plan", "plan", **how)
+    launch = launch_with(run_id="plan", **how)
     return foresee(
         world.spec, [world.spec.grid.partition(key) for key in keys], world.source, world.lake, launch, deep=deep
     )
@@ -168,7 +168,7 @@ def test_what_comes_along_is_said_and_shown_of_none_but_what_was_asked_for(monke
 
     monkeypatch.setattr(world.source, "scan", with_another)
     world.correct(*KEYS[:2])
-    launch = Launch("run", "run", code_version="code")
+    launch = launch_with(code_version="code")
     found = foresee(world.spec, [second], world.source, world.lake, launch, deep=True)
     assert [one.partition for one in found.partitions] == [second]
     assert found.remarks == (f"1 partitions that lack changes are written with them, first `{first.key}`.",)
@@ -178,7 +178,7 @@ def test_what_comes_along_is_said_and_shown_of_none_but_what_was_asked_for(monke
 
 def test_a_preview_shows_rows_that_the_table_has():
     """They are looked at, so they are kept."""
-    world, launch = World(), Launch("look", "look", code_version="code")
+    world, launch = World(), launch_with(code_version="code")
     world.run(code_version="code")
     shown = preview(
         world.spec, DAY, world.source, world.lake, launch, take=lambda staged: list(staged.rows), effects=Effects()

@@ -9,12 +9,11 @@ import pytest
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.comparison import Comparison
 from backfill_assets.core.history.moments import Moment, RowSums
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.ports import Difference
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reconcile import reconcile
 from tests.support.fake_lake import FakeLake
-from tests.support.fakes import ORDERS, FakeSource, files_of, spec_with
+from tests.support.fakes import ORDERS, FakeSource, files_of, launch_with, spec_with
 
 DAYS = ORDERS.grid.between("2024-02-27", "2024-03-01")
 
@@ -64,7 +63,7 @@ def source() -> Followed:
 
 def compared(source: Followed, **spec: object) -> list[Comparison]:
     lake = FakeLake(ORDERS)
-    list(materialize(ORDERS, DAYS, source, lake, Launch("run", "run")))
+    list(materialize(ORDERS, DAYS, source, lake, launch_with()))
     found = list(reconcile(spec_with(**spec), DAYS, source, lake))
     assert source.open == 0, "a moment was not let go"
     assert [c.partition for c in found] == DAYS

@@ -13,7 +13,7 @@ from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
 from backfill_assets.core.spec.once import OnceFlow
-from backfill_assets.core.state.receipts import PartitionReceipt
+from backfill_assets.core.state.receipts import PartitionReceipt, Run
 from tests.core.history.world import KEYS, World
 from tests.support.fakes import orders_of, receipt_of
 
@@ -43,10 +43,8 @@ class Shop(World):
         receipt = reset_receipt(
             flow or self.flow,
             self.spec.key,
+            Run(reason="why"),
             version=self.lake.version(),
-            run_id="",
-            root_run_id="",
-            reason="why",
             now=NOW,
         )
         self.lake.add_version({}, metadata=receipt.to_json())
@@ -70,7 +68,7 @@ def test_a_flow_that_is_done(shop):
     progress = shop.progress
     assert (progress.state, progress.left) == ("done", [])
     assert progress.rows == sum(len(shop.source.files[key]) for key in KEYS[:4])
-    assert (progress.newest.version, progress.newest.receipt.run_id) == (4, "the run")
+    assert (progress.newest.version, progress.newest.receipt.run.id) == (4, "the run")
     assert progress.in_words().endswith("the last at 2025-06-01T12:00:00+00:00 in version 4 by run the run.")
 
 
@@ -80,10 +78,10 @@ def test_a_flow_that_was_taken_back_may_run_again(shop):
     shop.source.files[KEYS[0]] = orders_of(shop.spec, KEYS[0], amount=3)
     shop.load(run_id="bad")
     for name, run_id, state in [("bad", "undo 1", "never run"), ("undo 1", "undo 2", "done")]:
-        undo = Undo(name, of_launch(name, []), run_id)
+        undo = Undo(name, of_launch(name, []), Run(run_id))
         list(carry_out(shop.spec, shop.lake, undo, plan_undo(shop.spec, shop.lake, undo), Effects(now=lambda: NOW)))
         assert shop.progress.state == state
-    assert {one.receipt.run_id for one in shop.progress.published.values()} == {"bad"}
+    assert {one.receipt.run.id for one in shop.progress.published.values()} == {"bad"}
 
 
 def test_a_flow_that_was_killed_continues_with_the_rest(shop):
@@ -104,7 +102,7 @@ def test_a_correction_by_somebody_else_does_not_make_it_run_again(shop):
     shop.source.files[KEYS[1]] = shop.source.files[KEYS[1]][:2]
     shop.publish(shop.flow.partitions[1:2], run_id="a correction")
     shop.publish(shop.flow.partitions[2:3], flow="another")
-    assert (shop.progress.state, shop.progress.rows, shop.progress.newest.receipt.run_id) == ("done", rows, "the run")
+    assert (shop.progress.state, shop.progress.rows, shop.progress.newest.receipt.run.id) == ("done", rows, "the run")
 
 
 def test_after_a_reset_it_runs_again(shop):

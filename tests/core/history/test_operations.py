@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from backfill_assets.core.history.operations import LoggedOperation, batches_as_one, operations_of
 from backfill_assets.core.state.attempts import Attempt
 from backfill_assets.core.state.fence import Fence
-from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt
+from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt, Run
 from backfill_assets.core.state.table_facts import facts_of
 from tests.support.docstring_tables import table_of
 from tests.support.fakes import ORDERS, receipt_of
@@ -119,11 +119,10 @@ def test_what_was_not_published_stands_where_it_happened():
         at(2).replace(second=30).isoformat(),
         "refused",
         2,
-        "run A",
-        "run A",
+        Run("run A"),
         partitions={DAY_2: "a gap", DAY_1: "a gap"},
     )
-    failed = Attempt((at(20)).isoformat(), "failed", 12, "run E", "run E", by="bob", why="the disk is full")
+    failed = Attempt((at(20)).isoformat(), "failed", 12, Run("run E", by="bob"), why="the disk is full")
     found = operations_of(RECEIPTS, LOGGED, [failed, refused])
     assert [one.what for one in found][1:4] == ["published", "refused", "published"]
     assert (found[2].partitions, found[2].why) == ((DAY_1, DAY_2), "a gap")

@@ -13,7 +13,7 @@ OLD, NEW = {"run_id": "A", "code_version": "old"}, {"run_id": "B", "code_version
 
 
 def code_of(world):
-    return {key: published.receipt.code_version for key, published in world.lake.published().items()}
+    return {key: published.receipt.run.code_version for key, published in world.lake.published().items()}
 
 
 def fails(outcomes):

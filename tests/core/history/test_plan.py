@@ -7,12 +7,12 @@ from datetime import UTC, datetime
 
 import pytest
 
-from backfill_assets.core.history.plan import Launch, LaunchPlan, plan_launch
+from backfill_assets.core.history.plan import LaunchPlan, plan_launch
 from backfill_assets.core.history.planned_state import planned_digest
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import LivePartitionsError, PlanDriftError, SourceIncompleteError
 from tests.core.history import world
-from tests.support.fakes import ORDERS, FakeSource, files_of, orders_of, spec_with
+from tests.support.fakes import ORDERS, FakeSource, files_of, launch_with, orders_of, spec_with
 
 KEYS = ["2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01"]
 LIVE = {"path": "events", "starts": "2024-03-01"}
@@ -27,7 +27,7 @@ class World(world.World):
         self.source = FakeSource(self.spec, files_of(self.spec, KEYS[0], KEYS[-1]))
 
     def plan(self, keys=KEYS, **how) -> LaunchPlan:
-        launch = Launch(**{"run_id": "run", "root_run_id": "run", "code_version": "code", **how})
+        launch = launch_with(**{"code_version": "code", **how})
         return plan_launch(self.spec, list(map(self.spec.grid.partition, keys)), self.source, self.lake, launch)
 
     def publish(self, keys=KEYS):

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 import pytest
 
 from backfill_assets.core.history.forecast import Action, foresee
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.plan_document import (
     PlanDocument,
     digest_of,
@@ -23,7 +22,7 @@ from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import ConfigurationError
 from tests.core.history.world import KEYS, World
 from tests.support.docstring_tables import table_of as cases_of
-from tests.support.fakes import orders_of, spec_with
+from tests.support.fakes import launch_with, orders_of, spec_with
 
 LIVE = {"path": "events", "starts": "2024-03-02"}
 SPEC = spec_with(live=LIVE, latest_wins_by=["updated_at"])
@@ -32,7 +31,7 @@ HISTORY = KEYS[:5]
 
 def forecast_of(world, keys=HISTORY, spec=None, only="all"):
     spec = spec or world.spec
-    launch = Launch("plan", "plan", code_version="code", only=only)
+    launch = launch_with(code_version="code", only=only)
     return foresee(spec, [spec.grid.partition(key) for key in keys], world.source, world.lake, launch)
 
 

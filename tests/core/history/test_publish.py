@@ -68,8 +68,8 @@ def test_the_receipt_in_the_commit_says_what_was_done(world):
     (outcome,) = world.run(KEYS[:2], run_id="run 7", root_run_id="run 1", reason="late files", code_version="c4")
     receipt = world.lake.receipts()[2]
     assert receipt == outcome.receipt
-    assert (receipt.table, receipt.run_id, receipt.root_run_id) == ("bronze/orders", "run 7", "run 1")
-    assert (receipt.reason, receipt.code_version, receipt.kind) == ("late files", "c4", "publish")
+    assert (receipt.table, receipt.run.id, receipt.run.root_id) == ("bronze/orders", "run 7", "run 1")
+    assert (receipt.run.reason, receipt.run.code_version, receipt.kind) == ("late files", "c4", "publish")
     assert (receipt.staged_from_version, receipt.source) == (1, {"kind": "files", "files": 2})
     surveys = world.source.survey([ORDERS.grid.partition(key) for key in KEYS[:2]])
     assert {key: (p.rows, p.fingerprint) for key, p in receipt.partitions.items()} == {

@@ -169,7 +169,7 @@ def test_content_never_goes_back(filled, point):
     assert [row["amount"] for row in filled.lake.versions[-1].rows[BAD]] == [9, 9, 9]
     assert filled.lake.content() == filled.source_content()
     last = max(filled.lake.receipts())
-    assert filled.lake.receipts()[last].run_id == "A"
+    assert filled.lake.receipts()[last].run.id == "A"
     assert len(filled.slept) == 1
 
 

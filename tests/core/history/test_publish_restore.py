@@ -60,7 +60,7 @@ def test_what_was_put_back_has_a_receipt_that_nobody_takes_for_a_publish(filled)
         2,
         {"kind": "version", "version": 1},
     )
-    assert restore.reason == "version 2 does not hold what was audited"
+    assert restore.run.reason == "version 2 does not hold what was audited"
     assert restore.receipt_id != publish.receipt_id
     tallies = filled.lake.tally([ORDERS.grid.partition(key) for key in KEYS])
     assert all(

@@ -40,7 +40,7 @@ def test_a_launch_without_the_reason_that_is_required_writes_nothing():
         assert all(kind in caught.value.remedy for kind in ReasonKind)
         assert world.lake.version() == 0
     world.run(reason="new data: first load")
-    assert {receipt.reason for receipt in world.lake.receipts().values()} == {"new data: first load"}
+    assert {receipt.run.reason for receipt in world.lake.receipts().values()} == {"new data: first load"}
     World().run()
 
 

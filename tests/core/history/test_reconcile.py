@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.history.comparison import compare
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reconcile import reconcile
 from backfill_assets.core.spec.checks import Rule
@@ -13,7 +12,7 @@ from backfill_assets.core.state.receipts import PartitionReceipt
 from backfill_assets.core.state.tallies import Tally
 from backfill_assets.errors import SourceIncompleteError
 from tests.support.fake_lake import FakeLake
-from tests.support.fakes import ORDERS, FakeSource, files_of, orders_of, spec_with
+from tests.support.fakes import ORDERS, FakeSource, files_of, launch_with, orders_of, spec_with
 
 DAYS = ORDERS.grid.between("2024-02-27", "2024-03-01")
 LEAP_DAY = DAYS[2]
@@ -28,12 +27,12 @@ def source():
 def lake(request, source):
     """A table of which the code is known, or not: then all that is read is kept."""
     made = FakeLake(ORDERS)
-    list(materialize(ORDERS, DAYS, source, made, Launch("run", "run", code_version=request.param)))
+    list(materialize(ORDERS, DAYS, source, made, launch_with(code_version=request.param)))
     return made
 
 
 def compared(source, lake, spec=ORDERS, **named):
-    named.setdefault("code_version", next((receipt.code_version for receipt in lake.receipts().values()), ""))
+    named.setdefault("code_version", next((receipt.run.code_version for receipt in lake.receipts().values()), ""))
     found = list(reconcile(spec, DAYS, source, lake, **named))
     assert lake.staged_now == 0, "rows were not let go"
     return found
@@ -167,7 +166,7 @@ def test_what_is_published_meanwhile_is_compared_again(source, lake):
     source.files[LEAP_DAY.key] = orders_of(ORDERS, LEAP_DAY.key, 5)
     found = reconcile(spec, DAYS, source, lake, log=said.append)
     first = next(found)
-    list(materialize(ORDERS, [LEAP_DAY], source, lake, Launch("run 2", "run 2")))
+    list(materialize(ORDERS, [LEAP_DAY], source, lake, launch_with(run_id="run 2")))
     assert failures([first, *found]) == {}
     assert said == ["The table changed while it was read; the chunk is compared again."]
 
@@ -192,7 +191,7 @@ def test_what_is_written_again_and_again_is_no_difference(source, lake, monkeypa
 def test_partitions_beyond_the_source_are_not_compared(source):
     """They are left out and named in the log; with none left, there is nothing to compare and that is an error."""
     said, lake = [], FakeLake(ORDERS)
-    list(materialize(ORDERS, DAYS[:2], source, lake, Launch("run", "run")))
+    list(materialize(ORDERS, DAYS[:2], source, lake, launch_with()))
     source.complete_until_utc = LEAP_DAY.window.start_utc
     assert [c.partition for c in compared(source, lake, log=said.append)] == DAYS[:2]
     assert said == ["2 partitions from 2024-02-29 on are left out: the source is not complete for them yet."]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 
 from backfill_assets.core.history.comparison import Comparison
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.history.reconcile import reconcile
 from tests.support.fake_lake import FakeLake
-from tests.support.fakes import ORDERS, FakeSource, files_of, orders_of, spec_with
+from tests.support.fakes import ORDERS, FakeSource, files_of, launch_with, orders_of, spec_with
 
 DAY = ORDERS.grid.partition("2024-02-29")
 
@@ -17,7 +16,7 @@ DAY = ORDERS.grid.partition("2024-02-29")
 def compared(differing: int, **tolerance: float) -> Comparison:
     """Hold a day of three rows against its source, so many of which somebody has changed in the table."""
     source, lake = FakeSource(ORDERS, files_of(ORDERS, DAY.key, DAY.key)), FakeLake(ORDERS)
-    list(materialize(ORDERS, [DAY], source, lake, Launch("run", "run")))
+    list(materialize(ORDERS, [DAY], source, lake, launch_with()))
     rows = orders_of(ORDERS, DAY.key)
     lake.commit_as_somebody_else({DAY.key: [{**r, "amount": 5} if n < differing else r for n, r in enumerate(rows)]})
     spec = spec_with(checks={"tolerance": tolerance}) if tolerance else ORDERS

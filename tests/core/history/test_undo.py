@@ -14,7 +14,7 @@ from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, of_launch, plan_undo
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.state.partition_status import Known, State, status_of
-from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt
+from backfill_assets.core.state.receipts import UNDOES, PartitionReceipt, Run
 from backfill_assets.core.state.tallies import EMPTY
 from backfill_assets.errors import CommitConflictError, StagedContentLostError
 from tests.core.history.world import BAD, CONFLICT, KEYS, World
@@ -24,8 +24,8 @@ from tests.support.fakes import ORDERS, hash_of, orders_of, raising, receipt_of,
 DAY, FIRST_DAY = ORDERS.grid.partition(BAD), datetime(2024, 1, 1, tzinfo=UTC)
 
 
-def undo_of(name, *, run_id="undo", **how):
-    return Undo(name, of_launch(name, []), run_id, **how)
+def undo_of(name, *, run_id="undo", reason="", **how):
+    return Undo(name, of_launch(name, []), Run(run_id, reason=reason), **how)
 
 
 def take_back(world, name, **how):
@@ -120,7 +120,7 @@ def test_a_launch_in_chunks_is_put_back_commit_by_commit(filled):
     filled.run(run_id="bad", chunk=2)
     _, restored, kept = take_back(filled, "bad", reason="halved revenue")
     assert (len(restored), kept, filled.lake.content()) == (3, [], old)
-    assert {one.receipt.reason for one in restored} == {"halved revenue"}
+    assert {one.receipt.run.reason for one in restored} == {"halved revenue"}
     version = filled.lake.version()
     plan, restored, _ = take_back(filled, "bad")
     assert [one.action for one in plan.partitions] == [UndoAction.DONE] * len(KEYS)

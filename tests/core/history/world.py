@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.outcomes import Published, Refused
-from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.errors import NOTHING_WRITTEN, CommitConflictError, TableLockedError
 from tests.support.fake_lake import FakeLake
-from tests.support.fakes import ORDERS, POINTS, FakeSource, Script, files_of, hash_of, orders_of
+from tests.support.fakes import ORDERS, POINTS, FakeSource, Script, files_of, hash_of, launch_with, orders_of
 
 FIRST, LAST = "2024-02-26", "2024-03-02"
 KEYS = ["2024-02-26", "2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02"]
@@ -36,13 +36,12 @@ class World:
         self.source = FakeSource(self.spec, files_of(self.spec, FIRST, LAST), self.script)
         self.lake = FakeLake(self.spec, self.script)
 
-    def outcomes(self, keys=KEYS, *, run_id="run", chunk=None, **launch):
+    def outcomes(self, keys=KEYS, *, chunk=None, **launch):
         """Start a launch of some partitions; it goes on as its outcomes are taken."""
-        launch.setdefault("root_run_id", run_id)
         partitions = [key if isinstance(key, Partition) else self.spec.grid.partition(key) for key in keys]
         effects = Effects(log=self.said.append, at_step=self.steps.append, sleep=self.slept.append)
         effects = replace(effects, **{name: launch.pop(name) for name in ("clock", "now") if name in launch})
-        made = Launch(run_id, max_partitions_per_chunk=chunk, **launch)
+        made = launch_with(max_partitions_per_chunk=chunk, **launch)
         return materialize(self.spec, partitions, self.source, self.lake, made, effects=effects)
 
     def run(self, keys=KEYS, **launch):

@@ -6,13 +6,12 @@ import pytest
 
 from backfill_assets.core.history.forecast import Action, foresee
 from backfill_assets.core.history.outcomes import Refused
-from backfill_assets.core.history.plan import Launch
 from backfill_assets.core.state.fence import Fence
 from backfill_assets.errors import StagedContentLostError
 from tests.core.history.world import POINTS_OF_A_CHUNK
 from tests.core.live.world import EVENTS, START, World, left_out, published
 from tests.support.fake_live import order
-from tests.support.fakes import spec_with
+from tests.support.fakes import launch_with, spec_with
 
 # -- side by side ------------------------------------------------------------------------------------------------------
 
@@ -132,7 +131,7 @@ def test_a_plan_foresees_that_folded_late_rows_are_gone(world):
     world.write(0, *EVENTS)
     world.launch("2024-02-28")
     world.lake.late_rows.clear()
-    day, launch = world.spec.grid.partition("2024-02-28"), Launch("plan", "plan")
+    day, launch = world.spec.grid.partition("2024-02-28"), launch_with()
     for deep in (False, True):
         (found,) = foresee(world.spec, [day], world.source, world.lake, launch, deep=deep).partitions
         assert (found.action, "1 late rows" in found.why) == (Action.REFUSED, True), found.why

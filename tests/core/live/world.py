@@ -11,7 +11,7 @@ import pytest
 
 from backfill_assets.core.history.effects import Effects as LaunchEffects
 from backfill_assets.core.history.outcomes import Published
-from backfill_assets.core.history.plan import Launch, LeftOut
+from backfill_assets.core.history.plan import LeftOut
 from backfill_assets.core.history.publish import materialize
 from backfill_assets.core.live import batches as live
 from backfill_assets.core.live import fence_moves as moves
@@ -19,7 +19,7 @@ from backfill_assets.core.spec.table import TableSpec
 from tests.support.actors import Killed
 from tests.support.fake_lake import FakeLake
 from tests.support.fake_live import LIVE_ORDERS, Clock, FakeBatch, FakeLiveLake, order
-from tests.support.fakes import PROBLEM, FakeSource, Script, raising
+from tests.support.fakes import PROBLEM, FakeSource, Script, launch_with, raising
 
 STREAM = "a1"
 DAYS = ["2024-02-27", "2024-02-28", "2024-02-29", "2024-03-01", "2024-03-02", "2024-03-03"]
@@ -68,7 +68,7 @@ class World:
         return moves.move_fence(self.spec, self.live, at(day) if isinstance(day, str) else day, self.effects)
 
     def launch(self, *days, **how):
-        launch = Launch("run", "run", **how)
+        launch = launch_with(**how)
         effects = LaunchEffects(sleep=self.slept.append, log=self.said.append)
         partitions = [self.spec.grid.partition(day) for day in days]
         return list(materialize(self.spec, partitions, self.source, self.lake, launch, effects=effects))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from backfill_assets.core.state.attempts import Attempt, refusals
-from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition
+from backfill_assets.core.state.receipts import PartitionReceipt, PublishedPartition, Run
 from tests.support.fakes import receipt_of
 
 NOON = datetime(2024, 3, 1, 12, tzinfo=UTC)
@@ -14,9 +14,8 @@ DAY, NEXT = "2024-01-01", "2024-01-02"
 
 def refused(minutes: int, **whys: str) -> Attempt:
     at = (NOON + timedelta(minutes=minutes)).isoformat()
-    return Attempt(
-        at, "refused", 1, "run", "run", partitions={key.strip("_").replace("_", "-"): whys[key] for key in whys}
-    )
+    partitions = {key.strip("_").replace("_", "-"): whys[key] for key in whys}
+    return Attempt(at, "refused", 1, Run("run"), partitions=partitions)
 
 
 def published(minutes: int) -> dict[str, PublishedPartition]:

@@ -18,6 +18,7 @@ from backfill_assets.core.state.receipts import (
     Measured,
     PartitionReceipt,
     Receipt,
+    Run,
     audited_contents,
     has_other_columns,
     newest_by_partition,
@@ -52,13 +53,10 @@ RECEIPTS = st.builds(
     Receipt,
     receipt_id=st.text(),
     table=st.text(),
-    run_id=st.text(),
-    root_run_id=st.text(),
+    run=st.builds(Run, **dict.fromkeys(("id", "root_id", "by", "reason", "plan", "flow", "code_version"), st.text())),
     staged_from_version=st.integers(0, 1 << 40),
     source=st.dictionaries(st.text(max_size=8), JSON_VALUES, max_size=4),
-    **dict.fromkeys(
-        ("reason", "code_version", "flow", "made_at", "columns", "began_at", "plan", "by", "overrides"), st.text()
-    ),
+    **dict.fromkeys(("made_at", "columns", "began_at", "overrides"), st.text()),
     partitions=st.dictionaries(st.dates().map(date.isoformat), PARTITION_RECEIPTS, max_size=4),
     kind=st.sampled_from(["publish", "put_back", "reset"]),
     late_version=st.none() | st.integers(0, 1 << 40),
@@ -91,12 +89,13 @@ def test_the_form_of_a_receipt_does_not_change():
         overrides="allow_shrink",
     )
     assert receipt.to_json() == (
-        '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run_id":"run","root_run_id":"run",'
+        '{"backfill_assets":1,"receipt_id":"id","table":"bronze/orders","run":{"id":"run","root_id":"run","by":"ann",'
+        '"reason":"why","plan":"0123456789ab","flow":"orders_2024","code_version":"c1"},'
         '"staged_from_version":0,"source":{"kind":"files"},'
         '"partitions":{"2024-02-29":[3,"00000000000000ff",1,2,"f1",4,5,[["sum(amount)","",null,"3"]],7]},'
-        '"reason":"why","code_version":"c1","kind":"put_back","late_version":6,"checksum_encoding":1,'
-        '"flow":"orders_2024","made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00",'
-        '"began_at":"2024-12-31T23:59:00.125+00:00","plan":"0123456789ab","by":"ann","overrides":"allow_shrink"}'
+        '"kind":"put_back","late_version":6,"checksum_encoding":1,'
+        '"made_at":"2025-01-01T00:00:00+00:00","columns":"c0ffee00",'
+        '"began_at":"2024-12-31T23:59:00.125+00:00","overrides":"allow_shrink"}'
     )
     assert (FORMAT, CHECKSUM_ENCODING) == (1, 1)
 
@@ -156,7 +155,8 @@ def damaged(**changes):
         (damaged(partitions="gone"), "'partitions'"),
         (damaged(partitions=[]), "'list' object has no attribute 'items'"),
         (damaged(partitions={"2024-02-29": [1, "a"]}), "missing 3 required positional arguments"),
-        (damaged(run_id="gone"), "missing 1 required positional argument: 'run_id'"),
+        (damaged(run="gone"), "'run'"),
+        (damaged(table="gone"), "missing 1 required positional argument: 'table'"),
         (damaged(colour="blue"), "unexpected keyword argument 'colour'"),
     ],
 )
@@ -220,8 +220,8 @@ def test_what_was_put_back_to_nothing_is_published_by_nobody():
 def test_what_an_audit_let_through(change, asked_by, is_audited):
     """As the docstring's table says."""
     partition = PartitionReceipt.of(Tally(rows=3, checksum=7), fingerprint="f")
-    receipt = replace(receipt_of({"2024-01-01": partition}), code_version="this", columns=summed_columns(SPEC))
-    published = newest_by_partition({1: replace(receipt, **change)})
+    facts = {"code_version": "this", "columns": summed_columns(SPEC), **change}
+    published = newest_by_partition({1: receipt_of({"2024-01-01": partition}, **facts)})
 
     known = audited_contents(
         published, [SPEC.grid.partition("2024-01-01"), SPEC.grid.partition("2024-01-02")], SPEC, asked_by

@@ -95,7 +95,7 @@ def test_what_other_code_has_folded_is_folded_again(spark, tmp_path):
     refresh = world.refresh()
     refresh.source.code_version = "other"
     assert published_keys(refresh.once().outcomes) == [DAYS[0], DAYS[1]]
-    assert {known.receipt.code_version for known in world.lake.published().values()} == {"other"}
+    assert {known.receipt.run.code_version for known in world.lake.published().values()} == {"other"}
     assert refresh.once().outcomes == []
     assert sorted(row[0] for row in world.content()) == [900, 901]
 

@@ -16,6 +16,7 @@ from backfill_assets.core.history.outcomes import Published
 from backfill_assets.core.history.undo import carry_out
 from backfill_assets.core.history.undo_plan import Undo, of_launch, plan_undo
 from backfill_assets.core.spec.changes import ChangeFeed
+from backfill_assets.core.state.receipts import Run
 from backfill_assets.lake.table import LakeTable
 from backfill_assets.live.changes.refresh import launched_next
 from tests.live.changes.world import DAYS, World, customers_spec, new_world
@@ -46,7 +47,7 @@ def test_automatic_loads_the_past_by_itself(spark, tmp_path):
 
 
 def take_back(world: World, launched: Published) -> None:
-    undo = Undo("", of_launch(launched.receipt.run_id, []), "undo")
+    undo = Undo("", of_launch(launched.receipt.run.id, []), Run("undo"))
     list(carry_out(world.spec, world.lake, undo, plan_undo(world.spec, world.lake, undo), Effects()))
 
 
