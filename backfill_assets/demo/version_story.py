@@ -71,7 +71,7 @@ def tell(root: Path, console: Console, *, orders_per_day: int, seed: int) -> int
 
     _load(story, place, orders_per_day, seed)
     _write(story, place)
-    copied, seconds = _run(story, "version", "copy", ORDERS)
+    copied, seconds = _run(story, "version", "deploy", ORDERS)
     ranges = ", ".join(f"{run['table']} {run['range'][0]}...{run['range'][1]}" for run in copied.get("runs", []))
     good = bool(ranges) and not any(run["failure"] for run in copied["runs"])
     story.tell("copied", f"by ordinary launches: {ranges}", seconds, good=good)

@@ -88,7 +88,7 @@ def refuse_same_table(before: LakeTable, new: LakeTable) -> None:
             raise VersionError(
                 f"`{table.spec.key}` was not made: there is no table at `{table.path}`.",
                 state=NOTHING_COMPARED,
-                remedy=f"Make it, with `backfill-assets version make {table.spec.key}`."
+                remedy=f"Make it, with `backfill-assets version deploy {table.spec.key}`."
                 if table.spec.version_of
                 else "Launch it: a new version is held against what the one before has.",
             )

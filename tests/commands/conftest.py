@@ -50,6 +50,5 @@ def shop_with_totals(tmp_path_factory: pytest.TempPathFactory, spark: object) ->
 def shop_brought_up(shop_with_totals: Place, tmp_path_factory: pytest.TempPathFactory) -> Place:
     """The second versions are made, and hold what the first do. It is copied, and never changed."""
     place = copied(shop_with_totals, tmp_path_factory.mktemp("copied"))
-    run(place, "make", V2)
-    run(place, "copy", V2)
+    run(place, "deploy", V2)
     return place

@@ -40,7 +40,6 @@ LOOKING: dict[str, tuple[str, ...]] = {
     "status": (),
     "undo --dry-run": ("{run}",),
     "verify": (ORDERS,),
-    "version plan": (ORDERS,),
     "version status": (ORDERS,),
 }
 """Each command that looks, with what it is asked; `--json` is added."""
@@ -54,7 +53,7 @@ LOOKS_ELSEWHERE = {"once", "reconcile"}
 TOUCHES_NO_LAKEHOUSE = {"init", "version new", "views"}
 WRITES = {
     *("apply", "capture", "demo", "live", "reset", "resume", "stop"),
-    *(f"version {what}" for what in ("rehearse", "make", "copy", "compare", "cutover", "rollback", "retire")),
+    *(f"version {what}" for what in ("deploy", "cutover", "rollback", "retire")),
 }
 
 

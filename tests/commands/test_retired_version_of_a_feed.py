@@ -35,10 +35,10 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monk
         unset.delenv(world.spec.source.variables[0])
         told = {one["key"]: one for one in run(place, "status", definitions=both())["versions"]}
         assert "to hold the address of its database" in told[FIRST]["problem"], "and the others are told of"
-        assert (told[SECOND]["problem"], told[SECOND]["following"]) == ("", f"version make {SECOND}")
+        assert (told[SECOND]["problem"], told[SECOND]["following"]) == ("", f"version deploy {SECOND}")
     world.land()
     assert len(published_keys(world.launch())) == 5
-    for step in ("make", "copy", "cutover"):
+    for step in ("deploy", "cutover"):
         run(place, step, SECOND, definitions=both())
     world.execute("UPDATE customers SET balance = 5 WHERE id = 1", "DELETE FROM customers WHERE id = 2")
     time.sleep(2)
@@ -61,7 +61,7 @@ def test_changes_that_wait_are_not_given_up_with_a_version(spark, tmp_path, monk
     assert f"`backfill-assets live {FIRST} --once`, a launch of what that leaves out, then `backfill-assets" in refused
     assert place.run("live", FIRST, "--once", definitions=both()).exit_code == 0
     assert "1 of its partitions" in retire(2)
-    run(place, "copy", SECOND, definitions=both())
+    run(place, "deploy", SECOND, definitions=both())
     assert "`_changes`" in retire(0), "its folder is to be removed too"
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
     refused = place.run("live", FIRST, "--once", definitions=both(is_retired=True))
@@ -104,7 +104,7 @@ def begin_anew(place: Place, world: World, definitions: Callable[..., Any]) -> N
 def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark, tmp_path):
     """All that another feed has brought may lack something, whether or not it was touched since."""
     place, world, definitions = live_and_launched(spark, tmp_path)
-    for step in ("make", "copy", "cutover"):
+    for step in ("deploy", "cutover"):
         run(place, step, SECOND, definitions=definitions())
     begin_anew(place, world, definitions)
     told = {one["key"]: one for one in run(place, "status", definitions=definitions())["versions"]}
@@ -112,7 +112,7 @@ def test_what_was_missed_between_two_feeds_is_not_given_up_with_a_version(spark,
     said = f"5 partitions of `{FIRST}`, `2024-01-01` to `2024-01-05`, lack changes that have landed, or were missed between"
     assert said in refused_to_retire(place, definitions)
     world.launch()
-    run(place, "copy", SECOND, definitions=definitions())
+    run(place, "deploy", SECOND, definitions=definitions())
     run(place, "retire", FIRST, "--yes", FIRST, definitions=definitions(is_retired=True))
     assert multiset(rows_in(f"{place.lake.root}/tables/{SECOND}"), COLUMNS) == world.rows()
 
@@ -140,7 +140,7 @@ def test_a_copy_is_not_retired_before_what_it_copies(spark, tmp_path):
     refused = run(place, "retire", SECOND, "--yes", SECOND, code=2, definitions=all_three(is_retired=True))
     assert f"Readers have `{FIRST}`: retire `{THIRD}` first" in " ".join(refused.split())
     for key in (SECOND, THIRD):
-        for step in ("make", "copy", "cutover"):
+        for step in ("deploy", "cutover"):
             run(place, step, key, definitions=all_three(is_retired=False))
     refused = run(place, "retire", SECOND, "--yes", SECOND, code=2, definitions=all_three(is_retired=True))
     assert f"`{SECOND}` is a copy of `{FIRST}`, which goes on" in " ".join(refused.split())

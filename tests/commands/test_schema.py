@@ -12,7 +12,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from backfill_assets.assets.component import yaml_schema
+from backfill_assets.assets.component import TableAttributes
 from backfill_assets.commands.schema_report import Proposal
 from backfill_assets.commands.yaml_edit import edited
 from backfill_assets.core.schema.compare import Action, ColumnChange
@@ -64,7 +64,7 @@ def test_a_first_spec_loads_the_shop_without_an_edit(project, loaded):
     ]
     newest = {row["order_id"]: row for row in sorted(rows, key=lambda row: row["updated_at"])}
     assert loaded.content == multiset(newest.values(), spec.columns)
-    jsonschema.validate(yaml.load(text, Loader=yaml.BaseLoader), {**yaml_schema(), "required": ["type", "attributes"]})
+    jsonschema.validate(yaml.load(text, Loader=yaml.BaseLoader)["attributes"], TableAttributes.model_json_schema())
 
 
 def test_a_first_spec_of_json(project):

@@ -53,27 +53,20 @@ def following(first: TableSpec, backfill: str) -> TableSpec:
 
 
 @pytest.mark.prove
-@pytest.mark.parametrize(("backfill", "is_copied"), [("automatic", False), ("manual", True), ("excluded", False)])
-def test_what_to_type_for_a_version_that_follows(tmp_path, backfill, is_copied):
-    """Its own writer is started; nothing is to be copied that it brings by itself, or that no launch may read."""
+@pytest.mark.parametrize("backfill", ["automatic", "manual", "excluded"])
+def test_a_version_that_follows_needs_a_writer(tmp_path, backfill):
+    """The command that starts it comes next, and then the same command again."""
     first = customers_spec("SHOP", "shop", changes={"backfill": backfill})
     both = lakehouse_definitions(
         build_lakehouse_table(first),
         build_lakehouse_table(following(first, backfill)),
         lakehouse=Lakehouse(root=str(tmp_path / "lake")),
     )
-    commands = run(new_place(tmp_path), "plan", SECOND, definitions=both)["commands"]
-    steps = [
-        "version make",
-        f"live {SECOND}",
-        *(["version copy"] if is_copied else []),
-        "version compare",
-        "version cutover",
+    found = run(new_place(tmp_path), "deploy", SECOND, "--check", code=1, definitions=both)
+    assert [words.partition("    #")[0] for words in found["next"]] == [
+        f"backfill-assets live {SECOND}",
+        f"backfill-assets version deploy {SECOND}",
     ]
-    assert len(commands) == len(steps)
-    assert [
-        step for step, command in zip(steps, commands, strict=True) if not command.startswith(f"backfill-assets {step}")
-    ] == []
 
 
 def followed_twice(spark, tmp_path: Path) -> tuple[World, Callable[..., Any]]:
@@ -94,9 +87,9 @@ def followed_twice(spark, tmp_path: Path) -> tuple[World, Callable[..., Any]]:
             return (result.exit_code, " ".join(result.stderr.split()))
         return run(place, *arguments, code=code, definitions=definitions)
 
-    on_both("make", SECOND)
+    on_both("deploy", SECOND, "--empty")
     with world.capturing():
-        on_both("copy", SECOND)
+        on_both("deploy", SECOND)
     return world, on_both
 
 
@@ -120,14 +113,14 @@ def test_a_version_whose_feed_has_a_hole_may_be_left(spark, tmp_path):
     assert [on_both("live", key)[0] for key in (FIRST, SECOND)] == [2, 2]
     exit_code, said = on_both("live", SECOND, "--new-stream")
     assert exit_code == 0, said
-    (found,) = on_both("compare", SECOND, "--wait", "0")["tables"]
+    (found,) = on_both("deploy", SECOND, "--check", "--patience", "0")["compared"]
     assert found["not_followed"] == {FIRST: [], SECOND: []}, "nothing comes into either"
     with world.capturing():
-        on_both("copy", SECOND)
-    (found,) = on_both("compare", SECOND, "--wait", "0")["tables"]
+        on_both("deploy", SECOND)
+    (found,) = on_both("deploy", SECOND, "--check", "--patience", "0")["compared"]
     assert found["not_followed"].pop(SECOND) == []
     assert found["not_followed"][FIRST][:5] == list(DAYS)
-    on_both("cutover", SECOND, "--wait", "0")
-    refused = " ".join(str(on_both("rollback", SECOND, "--wait", "0", code=2)).split())
+    on_both("cutover", SECOND, "--patience", "0")
+    refused = " ".join(str(on_both("rollback", SECOND, "--patience", "0", code=2)).split())
     assert f"partitions of `{FIRST}`, `{DAYS[0]}` to " in refused
     assert "until they are launched, or their feed can be read on" in refused

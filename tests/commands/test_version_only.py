@@ -34,7 +34,7 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
 def test_a_project_begins_with_a_later_version(place):
     """Its first version is gone from the project, and was never made here: nothing else could ever be given to readers."""
     definitions = both(place, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
+    run(place, "deploy", V2, "--empty", definitions=definitions)
     copy_all(place, definitions)
     later = build_lakehouse_table(independent(version_of={"table": ORDERS, "retired": True}))
     definitions = lakehouse_definitions(later, lakehouse=Lakehouse(root=str(place.lake.root)))

@@ -11,7 +11,6 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from backfill_assets.commands.version import make as making
 from backfill_assets.lake import definition
 from tests.commands.places import Place, copied
 from tests.commands.versions import (
@@ -44,7 +43,7 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
 def test_a_source_that_is_replaced_whole(place):
     """They differ until one whole replacement has come into both; half of one is not switched to."""
     definitions = both(place, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
+    run(place, "deploy", V2, "--empty", definitions=definitions)
     for day in DAYS:
         for file in folder_of(place.lake.root / "landing/orders", day).glob("*"):
             file.unlink()
@@ -52,17 +51,16 @@ def test_a_source_that_is_replaced_whole(place):
     replaced = {day: orders(day, 5, amount=Decimal("3.50")) for day in DAYS}
     for day in DAYS[:2]:
         place.lake.export(day, replaced[day])
-    run(place, "copy", V2, definitions=definitions)
+    run(place, "deploy", V2, code=1, definitions=definitions)
     assert place.lake.launch(*DAYS[:2], tables=(ORDERS, TOTALS)).succeeded
-    assert [
-        one["day"] for one in run(place, "compare", V2, code=1, definitions=definitions)["tables"][0]["differing"]
-    ] == DAYS[2:]
-    assert "differ" in run(place, "cutover", V2, "--wait", "0", code=2, definitions=definitions)
+    found = run(place, "deploy", V2, "--check", code=1, definitions=definitions)["compared"][0]
+    assert [one["day"] for one in found["differing"]] == DAYS[2:]
+    assert "differ" in run(place, "cutover", V2, "--patience", "0", code=2, definitions=definitions)
     for day in DAYS[2:]:
         place.lake.export(day, replaced[day])
-    run(place, "copy", V2, definitions=definitions)
+    run(place, "deploy", V2, code=1, definitions=definitions)
     assert place.lake.launch(*DAYS[2:], tables=(ORDERS, TOTALS)).succeeded
-    run(place, "compare", V2, definitions=definitions)
+    run(place, "deploy", V2, "--check", definitions=definitions)
     run(place, "cutover", V2, definitions=definitions)
     assert amounts(place, V2) == [Decimal("3.50")] * 20
 
@@ -70,7 +68,7 @@ def test_a_source_that_is_replaced_whole(place):
 def test_a_table_that_is_not_in_production(place):
     """An empty version is switched to when the table's name is typed, and only then; that it was is kept."""
     definitions = both(place, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
+    run(place, "deploy", V2, "--empty", definitions=definitions)
     refused = run(place, "cutover", V2, "--accept-loss", V2, code=2, definitions=definitions)
     assert f"`{V2}` is not the table's name, `{ORDERS}`" in refused
     assert not (place.lake.root / "_current").exists()
@@ -89,7 +87,7 @@ def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
     place, shop, definitions = streamed(spark, tmp_path)
     with monkeypatch.context() as patch:
         patch.setattr(definition, "utc_now", lambda: datetime(2024, 1, 20, tzinfo=UTC))
-        run(place, "make", V2, definitions=definitions)
+        run(place, "deploy", V2, "--empty", definitions=definitions)
     shop.land(event(10, "2024-01-05T10:00:00"), event(11, "2024-01-31T23:59:59.999999"))
     stream(place, ORDERS, definitions)
     moved = [event(12, f"{T}T00:00:00", amount="2.25"), event(13, "2024-02-03T10:00:00", amount="3.25")]
@@ -98,11 +96,11 @@ def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
     stream(place, V2, definitions)
     stream(place, ORDERS, definitions)
     assert [batches(place, key, definitions) for key in (ORDERS, V2)] == [2, 2], "rows of the old one, and of the new"
-    run(place, "copy", V2, definitions=definitions)
+    run(place, "deploy", V2, code=1, definitions=definitions)
     assert "first on 2024-02-01: 0 rows only in the former" in " ".join(
-        run(place, "cutover", V2, "--wait", "0", code=2, definitions=definitions).split()
+        run(place, "cutover", V2, "--patience", "0", code=2, definitions=definitions).split()
     )
-    (found,) = run(place, "compare", V2, "--before", T, definitions=definitions)["tables"]
+    (found,) = run(place, "deploy", V2, "--check", "--before", T, definitions=definitions)["compared"]
     assert (found["rows"], found["not_compared"]) == (
         4,
         [f"what `{V2}` has from {T} 00:00 UTC on, which is held against nothing"],
@@ -115,26 +113,24 @@ def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
 
 
 @pytest.mark.prove
-def test_what_was_compared_in_part_is_not_taken_for_the_whole(shop_brought_up, tmp_path, monkeypatch):
+def test_what_was_compared_in_part_is_not_taken_for_the_whole(place):
     """It is shown and kept with its day, is no reason to cut over, and nobody leaves out history by a wrong day."""
-    place = copied(shop_brought_up, tmp_path / "place")
-    monkeypatch.setattr(making, "lacks", lambda *_: [])
-    run(place, "compare", V2, "--before", DAYS[1])
+    assert run(place, "deploy", V2, "--before", DAYS[1])["equal"]
 
     def seen() -> tuple[str, str]:
         (one,) = [one for one in run(place, "status", ORDERS)["versions"] if one["key"] == V2]
         return one["compared"].partition(" at ")[0], one["following"]
 
-    assert seen() == ("equal in part", f"version compare {V2}")
+    assert seen() == ("equal in part", f"version deploy {V2}")
     (step,) = [one for one in steps(place) if (one["what"], one["key"]) == ("compared", V2)]
     assert step["detail"].startswith(f"only before {DAYS[1]}: `{ORDERS}` at version ")
     assert f"12 rows that `{ORDERS}` has from then on: `{V2}` may lack them" in step["detail"]
     refused = " ".join(run(place, "cutover", V2, "--before", "2024-01-02", code=2).split())
     assert f"`{V2}` was held against `{ORDERS}` only before 2024-01-02, which leaves out 16 rows that" in refused
     assert not (place.lake.root / "_current").exists()
-    run(place, "compare", V2)
+    run(place, "deploy", V2, "--check")
     assert seen() == ("equal", f"version cutover {V2}")
-    run(place, "cutover", V2, "--wait", "0", "--before", DAYS[1], "--except", "the rest is known")
+    run(place, "cutover", V2, "--patience", "0", "--before", DAYS[1], "--except", "the rest is known")
     (step,) = [one for one in steps(place) if (one["what"], one["key"]) == ("cut over", V2)]
     assert step["detail"].startswith(f"only before {DAYS[1]}: equal; not compared: ")
 

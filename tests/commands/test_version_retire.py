@@ -125,8 +125,8 @@ def test_life_goes_on_after_the_first_version(place):
     """It is retired and its spec removed: the next one loads with one word, is launched, shown, and followed by a third."""
     spec = independent()
     definitions = both(place, orders_v2=spec)
-    run(place, "make", V2, definitions=definitions)
-    run(place, "copy", V2, definitions=definitions)
+    run(place, "deploy", V2, "--empty", definitions=definitions)
+    run(place, "deploy", V2, definitions=definitions)
     run(place, "cutover", V2, definitions=definitions)
     run(place, "retire", TOTALS, "--yes", TOTALS, definitions=definitions)
     todo = run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)["left_to_do"]
@@ -142,7 +142,7 @@ def test_life_goes_on_after_the_first_version(place):
     (status,) = run(place, "status", definitions=definitions)["versions"]
     assert (status["key"], status["state"], status["lacking"], status["following"]) == (V2, "current", 0, "")
     assert run(place, "status", ORDERS, definitions=definitions)["versions"][0]["key"] == V2
-    assert "nothing to be held against" in run(place, "compare", V2, code=2, definitions=definitions)
+    assert "nothing to be held against" in run(place, "deploy", V2, "--check", code=2, definitions=definitions)
     place.lake.export(DAYS[0], orders(DAYS[0], 5))
     planned = place.run("plan", V2, "--partition-range", f"{DAYS[0]}...{DAYS[0]}", "--json", definitions=definitions)
     assert planned.exit_code == 0, planned.output
@@ -152,7 +152,7 @@ def test_life_goes_on_after_the_first_version(place):
 def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatch):
     """The first version was launched, or its launch undone, since it was copied: its rows would be nowhere else."""
     place = copied(shop_brought_up, tmp_path / "place")
-    run(place, "copy", V2)  # of files that lie elsewhere now
+    run(place, "deploy", V2)  # of files that lie elsewhere now
     run(place, "cutover", V2)
     run(place, "retire", TOTALS, "--yes", TOTALS)
     place.lake.export(DAYS[0], orders(DAYS[0], 5))
@@ -161,11 +161,11 @@ def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatc
     later = both(place, orders_v2=second(version_of=said))
     refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert f"`{V2}` is copied from `{ORDERS}`, and 1 of its partitions, `2024-01-01` to `2024-01-01`" in refused
-    run(place, "copy", V2)
+    run(place, "deploy", V2, code=None)
     deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").delete("ordered_at >= '2024-02-01'")
     refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert "1 of its partitions, `2024-02-01` to `2024-02-01`" in refused, "what only the first version can mend"
-    run(place, "copy", V2)
+    run(place, "deploy", V2, code=None)
     look = retire.refuse_what_was_not_copied
 
     def launched_meanwhile(*of: Any) -> None:
@@ -177,7 +177,7 @@ def test_what_a_copy_lacks_is_not_given_up(shop_brought_up, tmp_path, monkeypatc
         patch.setattr(retire, "refuse_what_was_not_copied", launched_meanwhile)
         refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert f"`{ORDERS}` was published into while its copies were held against it" in refused
-    run(place, "copy", V2)
+    run(place, "deploy", V2, code=None)
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=later)
     assert amounts(place, V2) == amounts(place, ORDERS)
 
@@ -199,7 +199,7 @@ def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
     followed = copying(place)
     shop.land(event(11, "2024-01-05T10:00:00"))
     stream(place, ORDERS, followed)
-    for step in ("make", "copy", "compare", "cutover"):
+    for step in ("deploy", "cutover"):
         run(place, step, V2, definitions=followed)
     shop.land(event(12, "2024-01-06T10:00:00"))
     said = {"table": ORDERS, "renamed": {"total": "amount"}, "cast": ["total"], "retired": True}
@@ -208,12 +208,12 @@ def test_what_has_landed_is_not_given_up_with_a_version(spark, tmp_path):
     assert (
         f"Not all that landed for the stream of `{ORDERS}` by now is written, and `{V2}` has it from nowhere" in refused
     )
-    assert f"`backfill-assets live {ORDERS} --once`, then `backfill-assets version copy {V2}`" in refused
+    assert f"`backfill-assets live {ORDERS} --once`, then `backfill-assets version deploy {V2}`" in refused
     stream(place, ORDERS, followed)
     assert "1 of its partitions" in " ".join(
         run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=definitions).split()
     )
-    run(place, "copy", V2, definitions=followed)
+    run(place, "deploy", V2, definitions=followed)
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=definitions)
     rows = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").to_pyarrow_table().to_pylist()
     assert sorted(row["order_id"] for row in rows) == [2, 3, 11, 12]

@@ -12,7 +12,7 @@ import duckdb
 import pytest
 
 from backfill_assets import build_lakehouse_table, lakehouse_definitions
-from backfill_assets.commands.version import make as making
+from backfill_assets.commands.version import deploy as deploying
 from backfill_assets.lake import definition
 from backfill_assets.runs.resources import Lakehouse
 from backfill_assets.sources import version
@@ -26,25 +26,25 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
 
 @pytest.mark.prove
 def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch):
-    """It may be made until some minutes before; then `copy` says where the boundary is, and what is to be drained to it."""
+    """It may be made until ten minutes before; then `deploy` says where the boundary is, and what is to be drained to it."""
     place, shop, definitions = streamed(spark, tmp_path)
     landed(shop.land(event(11, "2024-01-31T23:59:59.999999")), datetime(2024, 1, 19, tzinfo=UTC))
     stream(place, ORDERS, definitions)
     five_minutes_before, before = datetime(2024, 1, 31, 23, 55, tzinfo=UTC), datetime(2024, 1, 20, tzinfo=UTC)
     with monkeypatch.context() as patch:
         patch.setattr(definition, "utc_now", lambda: five_minutes_before)
-        assert "has passed" in run(place, "make", V2, code=2, definitions=definitions)
-        run(place, "make", V2, "--margin-minutes", "4", definitions=definitions)
+        assert "has passed" in run(place, "deploy", V2, "--empty", code=2, definitions=definitions)
         patch.setattr(definition, "utc_now", lambda: before)
+        run(place, "deploy", V2, "--empty", definitions=definitions)
         patch.setattr(version, "datetime", SimpleNamespace(now=lambda _: before))
-        (waiting,) = run(place, "copy", V2, code=1, definitions=definitions)["waiting"]
+        (waiting,) = run(place, "deploy", V2, code=1, definitions=definitions)["waiting"]
         assert waiting["waits_for"] == (
             f"{V2}: 1 partition before its boundary waits. The boundary is at 2024-02-01 00:00 UTC, which is 288.0 h "
             f"ahead; then its version {ORDERS} has to drain to it."
         )
     unread = shop.land(event(12, "2024-01-31T23:59:59.999999"))
     landed(unread, datetime(2024, 1, 25, tzinfo=UTC))  # and it belongs to January
-    (waiting,) = run(place, "copy", V2, code=1, definitions=definitions)["waiting"]
+    (waiting,) = run(place, "deploy", V2, code=1, definitions=definitions)["waiting"]
     assert (
         "which has passed; its version bronze/orders is complete until 2024-01-25 00:00:00 UTC" in waiting["waits_for"]
     )
@@ -54,10 +54,10 @@ def test_history_before_the_boundary_is_waited_for(spark, tmp_path, monkeypatch)
         waited.append(seconds)
         stream(place, ORDERS, definitions)
 
-    monkeypatch.setattr(making, "time", SimpleNamespace(sleep=drained))
-    done = run(place, "copy", V2, "--wait", "--every", "7", definitions=definitions)
-    assert ([one["table"] for one in done["runs"]], done["waiting"], waited) == ([V2], [], [7.0])
-    assert run(place, "copy", V2, definitions=definitions)["runs"] == []
+    monkeypatch.setattr(deploying, "time", SimpleNamespace(sleep=drained))
+    done = run(place, "deploy", V2, "--wait", definitions=definitions)
+    assert ([one["table"] for one in done["runs"]], done["waiting"], waited) == ([V2], [], [10.0])
+    assert run(place, "deploy", V2, definitions=definitions)["runs"] == []
 
 
 def landed(file: Path, at: datetime) -> None:
@@ -115,18 +115,18 @@ def test_columns_that_are_computed_dropped_and_new(shop_with_totals, tmp_path):
         build_lakehouse_table(spec, inputs={ORDERS: place.lake.spec}),
         lakehouse=Lakehouse(root=str(place.lake.root)),
     )
-    run(place, "make", V2, definitions=definitions)
-    run(place, "copy", V2, definitions=definitions)
+    run(place, "deploy", V2, "--empty", definitions=definitions)
+    run(place, "deploy", V2, definitions=definitions)
     path = f"{place.lake.root}/tables/{V2}"
     rows = deltalake.DeltaTable(path).to_pyarrow_table().to_pylist()
     assert sorted(row["doubled"] for row in rows) == [2 * amount for amount in amounts(place, ORDERS)]
     assert {row["channel"] for row in rows} == {None}
     deltalake.DeltaTable(path).update(updates={"channel": "'web'"})
-    (found,) = run(place, "compare", V2, definitions=definitions)["tables"]
+    (found,) = run(place, "deploy", V2, "--check", definitions=definitions)["compared"]
     said = ["`channel` is new", f"`customer` of `{ORDERS}` is dropped", f"`amount` of `{ORDERS}` is dropped"]
     assert found["not_compared"][:3] == said
     deltalake.DeltaTable(path).update(updates={"doubled": "doubled + 1"}, predicate="doubled = 0.50")
-    (found,) = run(place, "compare", V2, code=1, definitions=definitions)["tables"]
+    (found,) = run(place, "deploy", V2, "--check", code=1, definitions=definitions)["compared"]
     assert {(day["only_before"], day["only_new"]) for day in found["differing"]} == {(1, 1)}
 
 
@@ -146,7 +146,7 @@ def test_what_is_computed_of_other_rows_is_refused(shop_with_totals, tmp_path):
         build_lakehouse_table(spec, inputs={ORDERS: place.lake.spec}),
         lakehouse=Lakehouse(root=str(place.lake.root)),
     )
-    (failed,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
+    (failed,) = run(place, "deploy", V2, code=1, definitions=definitions)["runs"]
     assert "is another one when it is made by itself" in failed["failure"]
     assert "`computed` may use the values of its row alone" in failed["failure"]
 
@@ -157,7 +157,7 @@ def test_nothing_is_copied_of_a_version_that_was_never_made(tmp_path):
     place = new_place(tmp_path)
     looked_at = place.run("gaps", V2, definitions=both(place))
     assert looked_at.exit_code == 0, looked_at.output
-    told = run(place, "copy", V2, code=1)
+    told = run(place, "deploy", V2, code=1)
     assert (told["runs"], told["waiting"]) == (
         [],
         [

@@ -42,17 +42,17 @@ def place(shop_with_totals: Place, tmp_path: Path) -> Place:
 def test_going_back_loses_no_partition(place):
     """Days that only the new version, or only what is made of it, has: refused with the day, until the old one has them too."""
     definitions = both(place, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
+    run(place, "deploy", V2, "--empty", definitions=definitions)
     copy_all(place, definitions)
     run(place, "cutover", V2, definitions=definitions)
     place.lake.export(NEXT_DAY, orders(NEXT_DAY, 3))
     copy_all(place, definitions)
-    told = run(place, "compare", V2, definitions=definitions)["tables"]
+    told = run(place, "deploy", V2, "--check", definitions=definitions)["compared"]
     assert all(one["equal"] for one in told), "what the new one has beyond is no difference to whoever goes forward"
     assert all(f"from {NEXT_DAY} 00:00 UTC on" in one["not_compared"][-1] for one in told)
 
     def refused() -> str:
-        return " ".join(run(place, "rollback", V2, "--wait", "0", code=2, definitions=definitions).split())
+        return " ".join(run(place, "rollback", V2, "--patience", "0", code=2, definitions=definitions).split())
 
     said = refused()
     assert f"first on {NEXT_DAY}: 0 rows only in the former, 3 only in the latter" in said

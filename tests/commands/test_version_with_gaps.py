@@ -41,10 +41,10 @@ def with_a_gap(root: Path) -> tuple[Place, Any, Any]:
 def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, tmp_path):
     """A day that its source never had keeps nobody from copying, switching and retiring; if it comes, it is copied."""
     place, definitions, later = with_a_gap(tmp_path)
-    run(place, "make", V2, definitions=definitions)
-    (copied,) = run(place, "copy", V2, definitions=definitions)["runs"]
+    run(place, "deploy", V2, "--empty", definitions=definitions)
+    (copied,) = run(place, "deploy", V2, definitions=definitions)["runs"]
     assert (copied["range"], copied["failure"]) == ([DAYS[0], DAYS[3]], "")
-    assert run(place, "copy", V2, definitions=definitions)["runs"] == []
+    assert run(place, "deploy", V2, definitions=definitions)["runs"] == []
     assert gaps(place, definitions) == []
     told = place.run("reconcile", V2, definitions=definitions)
     assert told.exit_code == 0, told.output
@@ -56,7 +56,7 @@ def test_what_the_version_before_never_had_is_neither_copied_nor_missed(spark, t
     assert gaps(place, definitions) == ["missing"]
     refused = " ".join(run(place, "retire", ORDERS, "--yes", ORDERS, code=2, definitions=later).split())
     assert f"1 of its partitions, `{DAYS[1]}` to `{DAYS[1]}`, are not as that has them now" in refused
-    run(place, "copy", V2, definitions=definitions)
+    run(place, "deploy", V2, definitions=definitions)
     run(place, "retire", ORDERS, "--yes", ORDERS, definitions=later)
     assert amounts(place, V2) == amounts(place, ORDERS)
     assert len(amounts(place, V2)) == 16

@@ -34,13 +34,13 @@ def brought_up(shop_brought_up: Place, tmp_path: Path) -> Place:
 def test_a_table_is_rebuilt_cut_over_and_back(place):
     """With what is made of it, in one commit each way; who did it and why is in the history. A correction is copied again."""
     lakehouse = Lakehouse(root=str(place.lake.root))
-    assert run(place, "make", V2)["made"] == {V2: "", TOTALS_V2: ""}
-    assert run(place, "make", V2)["made"] == {}
-    assert len(run(place, "compare", V2, code=1)["tables"][0]["differing"]) == len(DAYS)
-    runs = run(place, "copy", V2)["runs"]
-    assert [(one["table"], one["failure"]) for one in runs] == [(V2, ""), (TOTALS_V2, "")]
-    assert run(place, "copy", V2)["runs"] == [], "nothing is left to copy"
-    found = run(place, "compare", V2)["tables"]
+    assert run(place, "deploy", V2, "--empty")["made"] == {V2: "", TOTALS_V2: ""}
+    assert run(place, "deploy", V2, "--empty")["made"] == {}
+    assert len(run(place, "deploy", V2, "--check", code=1)["compared"][0]["differing"]) == len(DAYS)
+    done = run(place, "deploy", V2)
+    assert [(one["table"], one["failure"]) for one in done["runs"]] == [(V2, ""), (TOTALS_V2, "")]
+    found = done["compared"]
+    assert run(place, "deploy", V2)["runs"] == [], "nothing is left to copy"
     assert [(one["equal"], one["days"], one["rows"]) for one in found] == [(True, 4, 16), (True, 4, 4)]
     assert amounts(place, V2) == amounts(place, ORDERS)
 
@@ -67,13 +67,12 @@ def _correct_a_day(place: Place) -> None:
     """A launch of the first version makes the month stale that holds its day, and no other; then both are equal."""
     place.lake.export(DAYS[0], orders(DAYS[0], 4, amount=Decimal("7.77")))
     assert place.lake.launch(DAYS[0], tables=(ORDERS, TOTALS)).succeeded
-    run(place, "compare", V2, code=1)
+    run(place, "deploy", V2, "--check", code=1)
     before = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").version()
-    run(place, "copy", V2)
+    assert run(place, "deploy", V2)["equal"]
     receipt = deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").history(1)[0]
     assert list(json.loads(receipt["userMetadata"])["partitions"]) == ["2024-01-01"]
     assert deltalake.DeltaTable(f"{place.lake.root}/tables/{V2}").version() == before + 1
-    run(place, "compare", V2)
 
 
 def test_what_differs_is_named_and_not_switched(brought_up):
@@ -84,16 +83,16 @@ def test_what_differs_is_named_and_not_switched(brought_up):
     first = min(rows.column("order_id").to_pylist())
     deltalake.DeltaTable(path).delete(f"order_id = {first}")
     deltalake.DeltaTable(path).update(updates={"amount": "9.5"}, predicate=f"order_id = {first + 1}")
-    (found, sums) = run(place, "compare", V2, "--wait", "0", code=1)["tables"]
+    (found, sums) = run(place, "deploy", V2, "--check", "--patience", "0", code=1)["compared"]
     (day,) = found["differing"]
     assert (day["day"], day["only_before"], day["only_new"]) == (DAYS[0], 2, 1)
     assert any(str(first) in text and ORDERS in text for text in day["examples"]), day["examples"]
     assert any("differs in amount" in text for text in day["examples"])
     assert sums["equal"], "what is made of it was made before"
-    refused = run(place, "cutover", V2, "--wait", "0", code=2)
+    refused = run(place, "cutover", V2, "--patience", "0", code=2)
     assert "differ on 1 of 4 days" in " ".join(refused.split())
     assert not (place.lake.root / "_current").exists()
-    run(place, "cutover", V2, "--wait", "0", "--except", "known since May")
+    run(place, "cutover", V2, "--patience", "0", "--except", "known since May")
     (step,) = [one for one in steps(place) if one["what"] == "cut over" and one["key"] == V2]
     assert (step["equal"], step["reason"]) == (False, "known since May")
     assert "although" in step["detail"]
@@ -104,8 +103,8 @@ def test_a_value_that_does_not_fit_is_refused(place):
     """Of a type with fewer digits the month is refused that has such amounts, with what and how many; nothing is rounded."""
     fewer = second(columns={**COLUMNS, "amount": "decimal(18,1)"})
     definitions = both(place, orders_v2=fewer)
-    run(place, "make", V2, definitions=definitions)
-    (failed,) = run(place, "copy", V2, code=1, definitions=definitions)["runs"]
+    run(place, "deploy", V2, "--empty", definitions=definitions)
+    (failed,) = run(place, "deploy", V2, code=1, definitions=definitions)["runs"]
     assert "`amount` would be another value as `decimal(18,1)`" in failed["failure"]
     assert amounts(place, V2) == []
 
@@ -118,9 +117,9 @@ def test_a_table_made_of_both_is_refused(place, brought_up):
         place, build_lakehouse_table(totals(key="silver/others", version_of=None), daily_totals, inputs={V2: spec})
     )
     before = below(place.lake.root)
-    planned = run(place, "plan", V2, definitions=left)
+    planned = run(place, "deploy", V2, "--check", code=1, definitions=left)
     assert planned["not_forked"] == [TOTALS]
-    assert planned["tables"][0]["strategy"] == "copy and follow"
+    assert planned["plans"][0]["strategy"] == "copy and follow"
     assert run(place, "status", definitions=left)["versions"][1]["state"] == "not made"
     assert below(place.lake.root) == before
     place = brought_up
@@ -135,8 +134,8 @@ def test_a_table_made_of_both_is_refused(place, brought_up):
 def test_a_retired_version_is_done_with(place):
     """Not the current one, not one that is read, and only by its name; then nothing goes back to it."""
     definitions = both(place, orders_v2=independent())
-    run(place, "make", V2, definitions=definitions)
-    run(place, "copy", V2, definitions=definitions)
+    run(place, "deploy", V2, "--empty", definitions=definitions)
+    run(place, "deploy", V2, definitions=definitions)
     run(place, "cutover", V2, definitions=definitions)
     assert "is the current version" in run(place, "retire", V2, "--yes", V2, code=2, definitions=definitions)
     assert "was not typed" in run(place, "retire", ORDERS, code=2, definitions=definitions)
@@ -175,7 +174,7 @@ def test_a_rehearsal_leaves_nothing(place, tmp_path):
     Its launches say why they are made, as the table may require.
     """
     before, definitions = below(place.lake.root), both(place, orders_v2=second(reason="required"))
-    found = run(place, "rehearse", V2, "--into", str(tmp_path / "rehearsal"), "--all", definitions=definitions)
-    assert [(one["equal"], one["rows"]) for one in found["tables"]] == [(True, 16), (True, 4)]
+    found = run(place, "deploy", V2, "--rehearse", str(tmp_path / "rehearsal"), "--last", "9", definitions=definitions)
+    assert [(one["equal"], one["rows"]) for one in found["compared"]] == [(True, 16), (True, 4)]
     assert below(place.lake.root) == before
     assert not (tmp_path / "rehearsal").exists()

@@ -78,11 +78,13 @@ def run(place: Place, *arguments: str, code: int | None = 0, definitions: dg.Def
     words = arguments if arguments[0] == "views" else ("version", *arguments, "--json")
     result = place.run(*words, definitions=definitions or both(place))
     assert code in (None, result.exit_code), (result.output, result.exception)
-    return json.loads(result.stdout) if "--json" in words and result.stdout else result.stderr + result.stdout
+    if "--json" in words and result.stdout:
+        return json.loads(result.stdout)
+    return result.stdout if words[0] == "views" else result.stderr + result.stdout
 
 
 def copy_all(place: Place, definitions: dg.Definitions) -> None:
-    assert not any(one["failure"] for one in run(place, "copy", V2, definitions=definitions)["runs"])
+    assert not any(one["failure"] for one in run(place, "deploy", V2, definitions=definitions)["runs"])
 
 
 def amounts(place: Place, key: str) -> list[Decimal]:

@@ -52,11 +52,8 @@ NEW = ["version", "new", VISITS, "--from", "version", "--no-stream", *OWN]
 OF_VERSIONS = (
     ["plan", VISITS, "--partition-range", f"{VISITED}...{VISITED}", "--output", "visits.json", "--json", *OWN],
     ["apply", "visits.json", "--json", *OWN],
-    ["version", "plan", VISITS, "--json", *OWN],
-    ["version", "rehearse", VISITS, "--into", "rehearsal", "--json", *OWN],
-    ["version", "make", VISITS, "--json", *OWN],
-    ["version", "copy", VISITS, "--json", *OWN],
-    ["version", "compare", VISITS, "--json", *OWN],
+    ["version", "deploy", VISITS, "--rehearse", "rehearsal", "--json", *OWN],
+    ["version", "deploy", VISITS, "--json", *OWN],
     ["version", "cutover", VISITS, "--json", *OWN],
     ["version", "rollback", VISITS, "--json", *OWN],
     ["version", "retire", f"{VISITS}__v2", "--yes", f"{VISITS}__v2", "--json", *OWN],

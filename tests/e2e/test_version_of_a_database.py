@@ -37,7 +37,7 @@ defs = lakehouse_definitions(build_lakehouse_table(customers), build_lakehouse_t
 ROUNDS = int(os.environ.get("SCHEDULES", "1"))
 """How often readers are switched there and back; `make prove` does it more often."""
 
-PATIENT = ("--wait", "200")
+PATIENT = ("--patience", "200")
 """Two writers, a capture, readers and a comparison share the machine."""
 
 QUIET = range(1000, 1240)
@@ -135,7 +135,7 @@ def test_a_table_that_follows_a_database_is_rebuilt_beside_itself(server, tmp_pa
             wait_until(lambda: has_quiet_ones(root, FIRST), environment)
             with again_and_again(lambda: change(client, dice), readers.read):
                 define(tmp_path, BOTH)
-                ran(environment, "version", "make", FIRST)
+                ran(environment, "version", "deploy", FIRST, "--empty")
                 processes["live", SECOND] = started(environment, "live", SECOND)
                 wait_until(lambda: has_quiet_ones(root, SECOND), environment)
                 for _ in range(ROUNDS):

@@ -1,9 +1,7 @@
-"""`backfill-assets version compare`: whether a new version has the rows that the version before has."""
+"""Whether new versions have the rows that the versions before them have."""
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import date, datetime
@@ -11,15 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from backfill_assets.commands.project import Project
-from backfill_assets.commands.terminal import (
-    EXIT_DIFFERS,
-    definitions_option,
-    json_option,
-    new_console,
-    one_message_for_an_error,
-)
-from backfill_assets.commands.version.chosen import ChosenVersion, choose, now_iso, record, who
+from backfill_assets.commands.version.chosen import ChosenVersion, now_iso, record, who
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
@@ -29,13 +19,13 @@ if TYPE_CHECKING:
     from backfill_assets.lake.table import LakeTable
     from backfill_assets.live.changes.at_one_position import AtOnePosition
 
-wait_option = click.option(
-    "--wait",
-    "wait_seconds",
+patience_option = click.option(
+    "--patience",
+    "patience_seconds",
     type=click.FloatRange(min=0),
     default=60.0,
     show_default=True,
-    help="So many seconds rows may be missing that a stream or a feed is still to bring.",
+    help="Seconds for which rows may be missing that a stream or a feed is still to bring.",
 )
 before_option = click.option(
     "--before",
@@ -47,45 +37,10 @@ before_option = click.option(
 _DAYS_SHOWN = 10
 
 
-@click.command()
-@click.argument("key")
-@wait_option
-@before_option
-@json_option
-@definitions_option
-def compare(key: str, *, wait_seconds: float, before_day: datetime | None, as_json: bool, module: str) -> None:
-    """Compare the new version KEY, and those of every table made of it, with the versions before them.
-
-    Counts and checksums of what both have are compared by day, each side at one version of its log; where they differ,
-    rows, by key. Columns are compared by what `version_of` says: renamed, cast and computed ones as their new values.
-    Both may be written meanwhile.
-
-    \b
-    Exit code:  0  equal, as far as they can be compared
-                1  there are rows that only one of both has
-                2  they cannot be compared
-
-    \b
-    Examples:
-      backfill-assets version compare bronze/orders__v2
-    """
-    with one_message_for_an_error(), Project.load(module) as project:
-        console = new_console(stderr=True)
-        chosen = choose(project, key)
-        with console.status(f"Comparing {chosen.key} with the version before"):
-            until = before_day.date() if before_day else "before"
-            found = compare_all(chosen, wait_seconds=wait_seconds, log=console.log, until=until)
-    if as_json:
-        click.echo(json.dumps({"version": chosen.key, "tables": [fields_of(one) for one in found]}, indent=1))
-    else:
-        new_console().print(shown_as_table(found))
-    sys.exit(0 if all(one.is_equal for one in found) else EXIT_DIFFERS)
-
-
 def compare_all(
     chosen: ChosenVersion,
     *,
-    wait_seconds: float,
+    patience_seconds: float,
     log: Callable[[str], None],
     until: Literal["before", "both"] | date = "before",
 ) -> list[VersionComparison]:
@@ -107,9 +62,9 @@ def compare_all(
         lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
         end = midnight_utc(until, chosen.specs[pair.new].grid.zone) if isinstance(until, date) else until
         if both := _both_followed(chosen, pair, log):
-            one = compared_as_followed(both, *lakes, wait_seconds=wait_seconds, until=end)
+            one = compared_as_followed(both, *lakes, wait_seconds=patience_seconds, until=end)
         else:
-            one = compare_versions(*lakes, wait_seconds=wait_seconds, until=end)
+            one = compare_versions(*lakes, wait_seconds=patience_seconds, until=end)
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(

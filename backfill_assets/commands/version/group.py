@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import click
 
-from backfill_assets.commands.version.compare import compare
-from backfill_assets.commands.version.make import copy, make
+from backfill_assets.commands.version.deploy import deploy
 from backfill_assets.commands.version.new import new
-from backfill_assets.commands.version.plan import plan
-from backfill_assets.commands.version.rehearse import rehearse
 from backfill_assets.commands.version.retire import retire
 from backfill_assets.commands.version.status import status
 from backfill_assets.commands.version.switch import cutover, rollback
 
-_IN_ORDER = (new, plan, rehearse, make, copy, compare, cutover, rollback, retire, status)
+_IN_ORDER = (new, deploy, cutover, rollback, retire, status)
 
 
 class _InOrder(click.Group):
@@ -34,12 +31,9 @@ def version() -> None:
 
     \b
       backfill-assets version new bronze/orders --downstream     writes the specs, to be edited
-      backfill-assets version plan bronze/orders                 says what will be done, and what it costs
-      backfill-assets version rehearse bronze/orders --into DIR  does it elsewhere, with a sample
-      backfill-assets version make bronze/orders                 makes the tables, empty
+      backfill-assets version deploy bronze/orders --check       says what will be done, and what it costs
+      backfill-assets version deploy bronze/orders               makes, copies and compares
       backfill-assets live bronze/orders__v2                     if it has a stream: beside the old one's
-      backfill-assets version copy bronze/orders                 launches its history
-      backfill-assets version compare bronze/orders              old against new, by day
       backfill-assets version cutover bronze/orders              one commit, for all readers
       backfill-assets version rollback bronze/orders             and back
       backfill-assets version retire bronze/orders --yes bronze/orders

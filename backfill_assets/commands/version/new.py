@@ -63,7 +63,7 @@ def new(key: str, *, downstream: bool, origin: Literal["source", "version"], no_
     first = next(iter(written))
     console.print(
         f"Edit them, say in `version_of` what columns have become, and run `dg check defs`; then `backfill-assets "
-        f"version plan {first}`.",
+        f"version deploy {first} --check`.",
         highlight=False,
         markup=False,
         soft_wrap=True,

@@ -106,7 +106,7 @@ def given_up(chosen: ProjectTable, now: CurrentVersions, log: Callable[[str], No
             f"{len(lacking):,} partitions of `{chosen.spec.key}`, {named}, lack {what}, and `{copies[0].key}` has them "
             "from nowhere else.",
             state=UNCHANGED,
-            remedy=f"{first if chosen.spec.changes else 'Launch them, then '}`backfill-assets version copy "
+            remedy=f"{first if chosen.spec.changes else 'Launch them, then '}`backfill-assets version deploy "
             f"{copies[0].key}`, and retire it then; if changes come all the time, with the capture stopped meanwhile. "
             "If nobody can bring them any more, or nobody is to, `--except` gives them up.",
             partitions=lacking,
@@ -179,7 +179,7 @@ def refuse_what_was_not_copied(chosen: ProjectTable, now: CurrentVersions, log: 
                     f"`{copy.key}` is copied from `{chosen.spec.key}`, and {len(lacking):,} of its partitions, "
                     f"`{lacking[0]}` to `{lacking[-1]}`, are not as that has them now.",
                     state=UNCHANGED,
-                    remedy=f"Take `retired: true` out of `version_of` of `{copy.key}`, `backfill-assets version copy "
+                    remedy=f"Take `retired: true` out of `version_of` of `{copy.key}`, `backfill-assets version deploy "
                     f"{copy.key}`, say it again, and retire `{chosen.spec.key}` then.",
                     partitions=lacking,
                 )
@@ -202,6 +202,6 @@ def _refuse_what_waits(chosen: ProjectTable, copy: Table, log: Callable[[str], N
             f"Not all that landed for the stream of `{chosen.spec.key}` {until} is written, and `{copy.spec.key}` has "
             "it from nowhere else.",
             state=UNCHANGED,
-            remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version copy "
+            remedy=f"`backfill-assets live {chosen.spec.key} --once`, then `backfill-assets version deploy "
             f"{copy.spec.key}`, and retire it then.",
         )

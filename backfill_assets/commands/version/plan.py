@@ -1,62 +1,19 @@
-"""`backfill-assets version plan`: how a new version comes up, what that costs, and what to type."""
+"""How a new version comes up, and what that costs."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-import click
-
-from backfill_assets.commands.project import Project
-from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.commands.version.chosen import ChosenVersion, choose
+from backfill_assets.commands.version.chosen import ChosenVersion
 from backfill_assets.core.words import seconds_in_words
 
 if TYPE_CHECKING:
     from rich.table import Table as Shown
 
     from backfill_assets.core.spec.version_sets import VersionPair
-
-
-@click.command()
-@click.argument("key")
-@json_option
-@definitions_option
-def plan(key: str, *, as_json: bool, module: str) -> None:
-    """Say how the new version KEY, and those of every table made of it, come up; what it costs; and what to type.
-
-    Nothing is written.
-
-    \b
-    Examples:
-      backfill-assets version plan bronze/orders
-    """
-    with one_message_for_an_error(), Project.load(module) as project:
-        console = new_console(stderr=True)
-        chosen = choose(project, key)
-        with console.status(f"Looking at {chosen.key}"):
-            found = [_planned(chosen, pair, console.log) for pair in chosen.pairs]
-            not_followed = _not_forked(chosen)
-    if as_json:
-        tables = [asdict(one) for one in found]
-        body = {"version": chosen.key, "tables": tables, "not_forked": not_followed, "commands": _commands(chosen)}
-        click.echo(json.dumps(body, indent=1))
-        return
-    answer = new_console()
-    answer.print(_plan_as_table(found))
-    for one in found:
-        answer.print(f"{one.new}: {one.why}.", highlight=False, markup=False, soft_wrap=True)
-    if not_followed:
-        answer.print(
-            f"[bold red]{', '.join(not_followed)}[/] is made of what is replaced, and has no version for it: the "
-            "cut-over is refused until it has one (`version new --downstream`) or is named with `--not-forked`.",
-            highlight=False,
-        )
-    for command in _commands(chosen):
-        answer.print(f"  {command}", highlight=False, markup=False, soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +37,8 @@ class PlannedVersion:
     not_compared: tuple[str, ...]
 
 
-def _planned(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> PlannedVersion:
+def plan_version(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None]) -> PlannedVersion:
+    """Say how one new version comes up. Nothing is written."""
     import math
 
     from backfill_assets.commands.time_and_cost import past_of
@@ -111,28 +69,8 @@ def _planned(chosen: ChosenVersion, pair: VersionPair, log: Callable[[str], None
     )
 
 
-def _not_forked(chosen: ChosenVersion) -> list[str]:
-    from backfill_assets.core.spec.version_sets import not_forked
-
-    return not_forked(chosen.pairs, chosen.specs)
-
-
-def _commands(chosen: ChosenVersion) -> list[str]:
-    """Return what to type, in order."""
-    streams = [pair.new for pair in chosen.pairs if chosen.specs[pair.new].live or chosen.specs[pair.new].changes]
-    follows = any(chosen.specs[pair.new].source.is_of_version and pair.new not in streams for pair in chosen.pairs)
-    feeds = [chosen.specs[pair.new].changes for pair in chosen.pairs]
-    is_copied = any(feed is None or feed.backfill == "manual" for feed in feeds)  # else `live` brings all there is
-    return [
-        f"backfill-assets version make {chosen.key}",
-        *(f"backfill-assets live {key}    # beside the old one's; both run on" for key in streams),
-        *([f"backfill-assets version copy {chosen.key}{' --follow' if follows else ''}"] if is_copied else []),
-        f"backfill-assets version compare {chosen.key}",
-        f"backfill-assets version cutover {chosen.key}",
-    ]
-
-
-def _plan_as_table(found: Sequence[PlannedVersion]) -> Shown:
+def plan_as_table(found: Sequence[PlannedVersion]) -> Shown:
+    """Return what a person reads."""
     from rich.markup import escape
     from rich.table import Table as Shown
 

@@ -1,27 +1,14 @@
-"""`backfill-assets version rehearse`: the steps of a new version in a folder that is thrown away, with a sample."""
+"""The steps of a new version in a folder that is thrown away, with a sample."""
 
 from __future__ import annotations
 
-import json
 import shutil
-import sys
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
-
-from backfill_assets.commands.project import Project
-from backfill_assets.commands.terminal import (
-    EXIT_DIFFERS,
-    definitions_option,
-    json_option,
-    new_console,
-    one_message_for_an_error,
-)
-from backfill_assets.commands.version.chosen import ChosenVersion, choose
-from backfill_assets.commands.version.compare import fields_of, shown_as_table
+from backfill_assets.commands.version.chosen import ChosenVersion
 from backfill_assets.core.spec.history import history_of
 from backfill_assets.errors import ConfigurationError
 
@@ -31,49 +18,25 @@ if TYPE_CHECKING:
     from backfill_assets.runs.rehearsal import Rehearsal
 
 
-@click.command()
-@click.argument("key")
-@click.option("--into", required=True, type=click.Path(path_type=Path), help="A folder that is not there yet.")
-@click.option(
-    "--last", type=click.IntRange(1), default=3, show_default=True, help="So many of the newest partitions of history."
-)
-@click.option("--all", "whole", is_flag=True, help="All of history.")
-@click.option("--keep", is_flag=True, help="Leave the folder, to look at what was made.")
-@json_option
-@definitions_option
-def rehearse(key: str, *, into: Path, last: int, whole: bool, keep: bool, as_json: bool, module: str) -> None:
-    """Make, copy and compare the new version KEY, and those of every table made of it, in the folder DIR.
+def rehearsed(
+    chosen: ChosenVersion, into: Path, *, last: int, keep: bool, log: Callable[[str], None]
+) -> tuple[list[VersionComparison], list[str]]:
+    """Make, copy and compare new versions in a folder, which is removed afterwards unless it is kept.
 
-    Sources and present tables are read where they are; nothing is written but in DIR, which is removed at the end. No
-    boundary is waited for. It is made to run for a pull request, before anything is done for real.
+    Sources and present tables are read where they are. No boundary is waited for.
 
-    \b
-    Exit code:  0  what was made is equal
-                1  it differs, or could not be published
-                2  it cannot be rehearsed
+    Args:
+        last: Number of the newest partitions of history.
 
-    \b
-    Examples:
-      backfill-assets version rehearse bronze/orders --into /tmp/rehearsal
+    Returns:
+        The comparisons; and what could not be published, in words.
     """
-    with one_message_for_an_error(), Project.load(module) as project:
-        console = new_console(stderr=True)
-        chosen = choose(project, key)
-        _make_folder(into)
-        try:
-            found, problems = rehearse_versions(chosen, into, None if whole else last, log=console.log)
-        finally:
-            if not keep:
-                shutil.rmtree(into, ignore_errors=True)
-    if as_json:
-        click.echo(json.dumps({"problems": problems, "tables": [fields_of(one) for one in found]}, indent=1))
-    else:
-        answer = new_console()
-        answer.print(shown_as_table(found))
-        for problem in problems:
-            answer.print(problem, highlight=False, markup=False, soft_wrap=True)
-        answer.print(f"For real: `backfill-assets version plan {chosen.key}` says what to type.", highlight=False)
-    sys.exit(EXIT_DIFFERS if problems or not all(one.is_equal for one in found) else 0)
+    _make_folder(into)
+    try:
+        return _rehearse(chosen, into, last, log=log)
+    finally:
+        if not keep:
+            shutil.rmtree(into, ignore_errors=True)
 
 
 def _make_folder(into: Path) -> None:
@@ -92,8 +55,8 @@ def _make_folder(into: Path) -> None:
         ) from error
 
 
-def rehearse_versions(
-    chosen: ChosenVersion, into: Path, last: int | None, *, log: Callable[[str], None]
+def _rehearse(
+    chosen: ChosenVersion, into: Path, last: int, *, log: Callable[[str], None]
 ) -> tuple[list[VersionComparison], list[str]]:
     """Publish partitions of new versions below a folder, and compare them; return what came of it, and failures."""
     from backfill_assets.core.calendar.windows import Window
@@ -109,7 +72,7 @@ def rehearse_versions(
         spec = chosen.specs[pair.new]
         complete = _complete(chosen, rehearsal, pair.new, log)
         if not sample:
-            sample = complete[-last:] if last else complete
+            sample = complete[-last:]
             wanted = sample
         else:
             start, end = sample[0].window.start_utc, sample[-1].window.end_utc
@@ -126,9 +89,7 @@ def rehearse_versions(
                 )
             ]
         if not wanted:
-            problems.append(
-                f"`{pair.new}`: no partition lies within the sample; rehearse more, with `--last` or `--all`."
-            )
+            problems.append(f"`{pair.new}`: no partition lies within the sample; rehearse more, with `--last`.")
             continue
         log(f"{pair.new}: {len(wanted):,} partitions, {wanted[0].key}...{wanted[-1].key}")
         if failure := rehearsal.publish(chosen.project.definitions, spec, wanted[0].key, wanted[-1].key):

@@ -113,7 +113,7 @@ def _status_of(
     state = "current" if is_current else "retired" if now.is_retired(key) else "made" if lake.exists() else "not made"
     since = known.since[:19].replace("T", " ") if known and is_current else ""
     if state in ("not made", "retired"):
-        following = f"version make {key}" if state == "not made" else ""
+        following = f"version deploy {key}" if state == "not made" else ""
         return VersionStatus(name, key, state, following=following)
     published = lake.published()
     lacking, live, problem = None, "", ""
@@ -134,7 +134,7 @@ def _status_of(
     if is_current and version and not goes_nowhere:
         following = f"version retire {before}"
     elif version and not follows and not goes_nowhere:  # what is made of a new version is switched with it
-        following = f"version {'copy' if lacking else 'cutover' if is_equal else 'compare'} {key}"
+        following = f"version {'cutover' if is_equal and not lacking else 'deploy'} {key}"
     rows = sum(one.partition.rows for one in published.values())
     return VersionStatus(
         name,

@@ -12,7 +12,7 @@ import click
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
 from backfill_assets.commands.version.chosen import ChosenVersion, choose, choose_current
-from backfill_assets.commands.version.compare import before_option, wait_option
+from backfill_assets.commands.version.compare import before_option, patience_option
 from backfill_assets.commands.version.only_version import choose_only, switch_to_the_only_one
 from backfill_assets.commands.version.switching import (
     UNCHANGED,
@@ -39,7 +39,7 @@ reason_option = click.option("--reason", default="", help="Kept in `_current` an
 
 @click.command()
 @click.argument("key")
-@wait_option
+@patience_option
 @except_option
 @click.option(
     "--not-forked",
@@ -61,7 +61,7 @@ reason_option = click.option("--reason", default="", help="Kept in `_current` an
 def cutover(
     key: str,
     *,
-    wait_seconds: float,
+    patience_seconds: float,
     exception: str,
     not_forked: tuple[str, ...],
     before_day: datetime | None,
@@ -101,7 +101,7 @@ def cutover(
             if only:
                 done = switch_to_the_only_one(only, asked, console.log)
             else:
-                done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
+                done = switch_versions(chosen, asked, patience_seconds=patience_seconds, log=console.log)
     _tell(done, chosen, as_json=as_json)
 
 
@@ -121,12 +121,12 @@ def _accepted(chosen: ChosenVersion, typed: str, exception: str) -> str:
 
 @click.command()
 @click.argument("key")
-@wait_option
+@patience_option
 @except_option
 @reason_option
 @json_option
 @definitions_option
-def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_json: bool, module: str) -> None:
+def rollback(key: str, *, patience_seconds: float, exception: str, reason: str, as_json: bool, module: str) -> None:
     """Give readers again what was before the new version KEY: all of its tables, in one commit.
 
     A table's name stands for the version that readers have. What is made of it and was not cut over stays as it is;
@@ -151,7 +151,7 @@ def rollback(key: str, *, wait_seconds: float, exception: str, reason: str, as_j
         before = {pair.name: pair.new for pair in chosen.pairs}
         asked = Asked("rolled back", to, before, reason, exception, until="both")
         with console.status(f"Comparing {chosen.key} with the version before"):
-            done = switch_versions(chosen, asked, wait_seconds=wait_seconds, log=console.log)
+            done = switch_versions(chosen, asked, patience_seconds=patience_seconds, log=console.log)
     _tell(done, chosen, as_json=as_json)
 
 

@@ -23,9 +23,9 @@ _AGAIN = 3
 
 _MAY_DIFFER = "Or name the reason why they may differ with `--except REASON`."
 _BEFORE_IT_IS_CUT_OVER = (
-    "`backfill-assets version copy {key}` launches what the new version lacks, and `status` says which partitions of "
-    "either wait for a launch, and how far a stream or a feed is behind, for which `--wait SECONDS` waits longer; then "
-    "repeat this. What goes to its stream alone is left out by `--before DAY`. "
+    "`backfill-assets version deploy {key}` launches what the new version lacks, and `status` says which partitions of "
+    "either wait for a launch, and how far a stream or a feed is behind, for which `--patience SECONDS` waits longer; "
+    "then repeat this. What goes to its stream alone is left out by `--before DAY`. "
     f"{_MAY_DIFFER}"
 )
 _BEFORE_IT_GOES_BACK = (
@@ -138,7 +138,7 @@ class Switched:
 
 
 def switch_versions(
-    chosen: ChosenVersion, asked: Asked, *, wait_seconds: float, log: Callable[[str], None]
+    chosen: ChosenVersion, asked: Asked, *, patience_seconds: float, log: Callable[[str], None]
 ) -> Switched:
     """Compare versions, and make others of them current in one commit. What is so already is left as it is.
 
@@ -159,7 +159,7 @@ def switch_versions(
     expected = {**made_of_others([*asked.to.values()], chosen.specs), **asked.now}
     switch = Switch(uuid.uuid4().hex, asked.to, expected, paths, now_iso(), by=who(), reason=asked.why)
     switched(now, switch)  # before the work of comparing
-    found = _compared(chosen, asked, wait_seconds, log)
+    found = _compared(chosen, asked, patience_seconds, log)
     switch = replace(switch, at=now_iso())
     saved = current.switch(switch)
     differing = "; ".join(str(one) for one in found if not one.is_equal)
@@ -185,13 +185,13 @@ def switch_versions(
 
 
 def _compared(
-    chosen: ChosenVersion, asked: Asked, wait_seconds: float, log: Callable[[str], None]
+    chosen: ChosenVersion, asked: Asked, patience_seconds: float, log: Callable[[str], None]
 ) -> list[VersionComparison]:
     """Compare, and again if a launch came between; raise if versions differ, unless that is excepted."""
     goes_back = asked.what == "rolled back"
     launched: list[str] = []
     for _ in range(_AGAIN):
-        found = compare_all(chosen, wait_seconds=wait_seconds, log=log, until=asked.until)
+        found = compare_all(chosen, patience_seconds=patience_seconds, log=log, until=asked.until)
         differing = [one for one in found if (one.has_more if goes_back else not one.is_equal)]
         if differing and not asked.exception:
             raise VersionError(

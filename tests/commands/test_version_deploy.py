@@ -1,8 +1,8 @@
-"""`version rehearse`: the folder that it removes at the end is its own."""
+"""`version deploy --rehearse`: the folder that it removes at the end is its own."""
 
 from __future__ import annotations
 
-from backfill_assets.commands.version.make import copy
+from backfill_assets.commands.version.deploy import REASON
 from backfill_assets.core.history.reasons import ReasonKind, kind_of
 from tests.commands.places import new_place
 from tests.commands.versions import V2, run
@@ -13,12 +13,11 @@ def test_a_folder_that_is_there_is_left_as_it_is(tmp_path):
     place, kept = new_place(tmp_path / "place"), tmp_path / "lakehouse/tables/orders/part-0.parquet"
     kept.parent.mkdir(parents=True)
     kept.write_text("the only copy")
-    said = run(place, "rehearse", V2, "--into", str(tmp_path / "lakehouse"), code=2)
+    said = run(place, "deploy", V2, "--rehearse", str(tmp_path / "lakehouse"), code=2)
     assert "is there already" in said
     assert kept.read_text() == "the only copy"
 
 
 def test_a_copy_says_why_as_a_table_may_require():
     """Without a word from whoever types it."""
-    (reason,) = [option.default for option in copy.params if option.name == "reason"]
-    assert kind_of(reason) is ReasonKind.HISTORY_MISSING
+    assert kind_of(REASON) is ReasonKind.HISTORY_MISSING
