@@ -92,12 +92,23 @@ def inside(spec: TableSpec, partitions: Sequence[Partition]) -> str:
 
 def between(spec: TableSpec, window: Window) -> str:
     """Return a filter on the event time that holds from an instant on and before another."""
-    name = quoted(spec.event_time)
+    return f"{since(spec, window.start_utc)} AND {before(spec, window.end_utc)}"
+
+
+def since(spec: TableSpec, at_utc: datetime) -> str:
+    """Return a filter on the event time that holds from an instant on, without an end."""
+    return f"{quoted(spec.event_time)} >= {_event_literal(spec, at_utc)}"
+
+
+def before(spec: TableSpec, at_utc: datetime) -> str:
+    """Return a filter on the event time that holds before an instant, without a beginning."""
+    return f"{quoted(spec.event_time)} < {_event_literal(spec, at_utc)}"
+
+
+def _event_literal(spec: TableSpec, at_utc: datetime) -> str:
     if spec.columns[spec.event_time].type == "date":
-        first, end = (literal(at.astimezone(spec.grid.zone).date()) for at in (window.start_utc, window.end_utc))
-    else:
-        first, end = instant_literal(window.start_utc), instant_literal(window.end_utc)
-    return f"{name} >= {first} AND {name} < {end}"
+        return literal(at_utc.astimezone(spec.grid.zone).date())
+    return instant_literal(at_utc)
 
 
 def inside_or_nowhere(spec: TableSpec, partitions: Sequence[Partition]) -> str:

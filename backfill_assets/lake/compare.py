@@ -13,7 +13,7 @@ from functools import reduce
 from operator import and_
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, Row
+from pyspark.sql import Column, DataFrame, Row, Window
 from pyspark.sql import functions as F
 
 from backfill_assets.core.history.ports import Difference
@@ -35,6 +35,8 @@ _MOST_DIFFERING = BUCKETS // 8
 
 _PARTITION, _KIND, _SOURCE_TIMES, _TABLE_TIMES = "_ba_partition", "_ba_kind", "_ba_source_times", "_ba_table_times"
 _CHANGED, _IN_SOURCE, _IN_TABLE = "_ba_changed", "_ba_in_source", "_ba_in_table"
+_NTH = "_ba_nth"
+"""Number of a row among those with the same key, so that each is in one pair."""
 
 
 @contextmanager
@@ -190,14 +192,17 @@ def _paired(spec: TableSpec, source: tuple[DataFrame, DataFrame], table: tuple[D
     """
     here, names = spec.partition_column, list(spec.columns)
     by = [here, *_names_of_a_row(spec)]
+    nth = F.row_number().over(Window.partitionBy(*map(column, by)).orderBy(*map(column, names)))
     sides = [
-        one_side.select(*(column(name).alias(f"{name}{suffix}") for name in (here, *names)), F.lit(1).alias(is_there))
+        one_side.withColumn(_NTH, nth).select(
+            *(column(name).alias(f"{name}{suffix}") for name in (here, *names, _NTH)), F.lit(1).alias(is_there)
+        )
         for one_side, suffix, is_there in (
             (source[1], "_source", _IN_SOURCE),
             (table[1], "_table", _IN_TABLE),
         )
     ]
-    same = [column(_in_source(name)).eqNullSafe(column(_in_table(name))) for name in by]
+    same = [column(_in_source(name)).eqNullSafe(column(_in_table(name))) for name in (*by, _NTH)]
     pairs = sides[0].join(sides[1], reduce(and_, same), "full_outer")
     keys = [F.coalesce(column(_in_source(name)), column(_in_table(name))) for name in by]
     pairs = pairs.select("*", *(key.alias(f"_ba_key_{i}") for i, key in enumerate(keys)))

@@ -16,7 +16,6 @@ from backfill_assets.core.history.version_comparison import (
     FOR_EVER,
     NO_DAY,
     NOT_CARRIED_OVER,
-    SINCE_EVER,
     DayDifference,
     TooEarly,
     VersionComparison,
@@ -24,7 +23,7 @@ from backfill_assets.core.history.version_comparison import (
     not_compared,
 )
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.core.sql import between
+from backfill_assets.core.sql import before, since
 from backfill_assets.errors import SameTableError, VersionError
 from backfill_assets.lake.compare import compare
 from backfill_assets.lake.compared_window import compared_window
@@ -78,7 +77,9 @@ def compare_versions(
     for table in (before, new):
         table.refuse_other_facts()
     with translated(new.spec.key):
-        return _Comparison(before, new, window or compared_window(before, new, until), read).run(wait_seconds, sleep)
+        is_bounded = window is not None or isinstance(until, datetime)
+        window = window or compared_window(before, new, until)
+        return _Comparison(before, new, window, read, is_bounded).run(wait_seconds, sleep)
 
 
 def refuse_same_table(before: LakeTable, new: LakeTable) -> None:
@@ -107,6 +108,7 @@ class _Comparison:
     new: LakeTable
     window: Window
     read: Callable[[LakeTable, int], DataFrame] | None
+    is_bounded: bool
     spec: TableSpec = field(init=False)
 
     def __post_init__(self) -> None:
@@ -140,9 +142,10 @@ class _Comparison:
             days=len(days),
             rows=sum(rows for rows, _ in of_new.values()),
             differing=tuple(DayDifference(day, *counts, named.get(day, ())) for day, counts in found.items()),
-            came_later=sum(map(sum, first.values())) - sum(map(sum, found.values())),
+            came_later=max(0, sum(map(sum, first.values())) - sum(map(sum, found.values()))),
             not_compared=tuple(not_compared(self.new.spec, self.before.spec, self.window, left_over)),
             left_over=left_over,
+            is_bounded=self.is_bounded,
             too_early=self._too_early(*pinned),
         )
 
@@ -158,37 +161,34 @@ class _Comparison:
         return self.before.version(), self.new.version()
 
     def _sides(self, versions: tuple[int, int]) -> tuple[DataFrame, DataFrame]:
-        return self._before(versions[0]), self._new(versions[1])
+        return self._rows_before(versions[0]), self._rows_new(versions[1])
 
-    def _before(self, version: int) -> DataFrame:
+    def _rows_before(self, version: int) -> DataFrame:
         return self._compared(self._carried_over(version), lost=F.col(PROBLEM))
 
-    def _new(self, version: int) -> DataFrame:
+    def _rows_new(self, version: int) -> DataFrame:
         return self._compared(_as_history(self.new, version, self.read), lost=F.lit(None).cast("string"))
 
     def _left_over(self, version: int) -> int:
         """Return how many rows the version before has behind what is compared."""
         if (end := self.window.end_utc) >= FOR_EVER:
             return 0
-        return self._count(self._carried_over(version), Window(end, FOR_EVER))
+        return self._carried_over(version).where(F.expr(since(self.spec, end))).count()
 
-    def _too_early(self, before: int, new: int) -> TooEarly:
+    def _too_early(self, version: int, new: int) -> TooEarly:
         """Return how many rows either version has before the other one starts.
 
         The one before may have some from before its own start too, which was moved: its readers are given them.
         """
         old, later = self.before.spec.grid.start_utc, self.new.spec.grid.start_utc
-        of_before = self._count(self._carried_over(before), Window(SINCE_EVER, later))
+        of_before = self._carried_over(version).where(F.expr(before(self.spec, later))).count()
         is_beyond = later < old <= self.window.start_utc  # else it is compared
-        of_new = self._count(self.new.read(new), Window(SINCE_EVER, old)) if is_beyond else 0
+        of_new = self.new.read(new).where(F.expr(before(self.spec, old))).count() if is_beyond else 0
         return TooEarly(later if of_before else old, before=of_before, new=of_new, is_moved=later <= old)
 
     def _carried_over(self, version: int) -> DataFrame:
         """Return the rows of the version before as those of the new one, whenever they happened."""
         return rows_as(self.new.spec, self.before.spec, _as_history(self.before, version, self.read))
-
-    def _count(self, rows: DataFrame, window: Window) -> int:
-        return rows.where(F.expr(between(self.spec, window))).count()
 
     def _compared(self, rows: DataFrame, *, lost: Column) -> DataFrame:
         """Return rows in the columns that are compared, with their day; those that have none are compared too.
@@ -198,7 +198,10 @@ class _Comparison:
         """
         when = column(self.spec.event_time)
         day = F.coalesce(partition_value(self.spec, when).cast("string"), F.lit(NO_DAY))
-        rows = rows.where(F.expr(between(self.spec, self.window)) | when.isNull()).withColumn(NOT_CARRIED_OVER, lost)
+        is_inside = F.expr(since(self.spec, self.window.start_utc))
+        if self.window.end_utc < FOR_EVER:
+            is_inside &= F.expr(before(self.spec, self.window.end_utc))
+        rows = rows.where(is_inside | when.isNull()).withColumn(NOT_CARRIED_OVER, lost)
         return rows.select(*map(column, self.spec.columns), day.alias(self.spec.partition_column))
 
     def _on(self, days: list[str], rows: DataFrame) -> DataFrame:
@@ -263,8 +266,9 @@ def _as_history(table: LakeTable, version: int, read: Callable[[LakeTable, int],
     spec, rows, fence = table.spec, (read or LakeTable.read)(table, version), table.fence()
     if fence is None or not spec.key_columns or not spec.latest_wins_by:
         return rows
-    here, first = column(spec.partition_column), F.lit(spec.grid.partition_of(fence.at_utc).value)
-    live = rows.where(here >= first)
+    is_live = column(spec.partition_column) >= F.lit(spec.grid.partition_of(fence.at_utc).value)
+    is_live = F.coalesce(is_live, F.lit(False))  # a row without a partition is on one side too
+    live = rows.where(is_live)
     if not duplicate_keys_by_partition(spec, live):
         return rows
-    return rows.where(here < first).unionByName(winners(spec, live))
+    return rows.where(~is_live).unionByName(winners(spec, live))

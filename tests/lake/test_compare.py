@@ -115,6 +115,18 @@ def test_rows_without_a_key_are_missing_extra_or_repeated(many):
     assert sorted(r.kind for r in found(PLAIN, many, flipped(many))) == ["extra", "missing"]
 
 
+def test_each_row_is_in_one_pair(many):
+    """Also where many rows of both sides have one key: none is joined with all others."""
+    one_key = many.limit(300).withColumn("order_id", F.lit(None).cast("bigint"))
+    with compare(SPEC, one_key, flipped_all(one_key), rows=300) as compared:
+        assert compared.count() == 300
+        assert sum(one.only_in_table for one in compared.differences().values()) == 300
+
+
+def flipped_all(rows):
+    return rows.withColumn("amount", (F.col("amount") + 100_000).cast("decimal(18,2)"))
+
+
 @pytest.mark.prove
 def test_as_arrow_values_have_their_types(many):
     """So that somebody can mend with the file what is wrong with the table."""

@@ -212,6 +212,42 @@ def test_what_its_spec_does_not_know_of_a_table_is_not_left_out(made):
         compare_versions(before, made(second(), []))
 
 
+def append(table: LakeTable, when: str) -> None:
+    """Append a row as somebody else would."""
+    one = table.spark.sql(f"SELECT 2L id, CAST(1.25 AS DECIMAL(18, 2)) amount, {when}")
+    one.write.format("delta").mode("append").save(table.path)
+
+
+@pytest.mark.parametrize("at", ["0001-01-01T00:00:00", "9999-12-31T23:59:59.999999"])
+def test_rows_at_the_ends_of_time_are_compared(made, at):
+    """Such instants stand for *unknown* and *for ever*; nothing is compared up to them only."""
+    far = {**row(2, 2), "at": datetime.fromisoformat(at).replace(tzinfo=UTC)}
+    found = compare_versions(made(first(), [row(1, 2), far]), made(second(), [row(1, 2)]))
+    assert (found.is_equal, found.too_early.before + sum(day.only_before for day in found.differing)) == (False, 1)
+
+
+def test_a_row_without_a_partition_is_compared(made):
+    """Also beside a key that a stream has brought twice, of which the newest row counts."""
+    twice = [row(1, 2, paid=2), row(1, 2, paid=3)]
+    before = made(first(live={"path": "events", "starts": "2024-01-01"}), twice)
+    for name in ("at", "dt"):
+        before.spark.sql(f"ALTER TABLE delta.`{before.path}` ALTER COLUMN {name} DROP NOT NULL")
+    nowhere = "CAST(NULL AS TIMESTAMP) at, CAST(NULL AS TIMESTAMP) paid_at, CAST(NULL AS DATE) dt"
+    append(before, nowhere)
+    found = compare_versions(before, made(second(), twice[1:]))
+    assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("no day", 1, 0)]
+
+
+def test_a_row_after_the_newest_partition_is_not_left_out(made, monkeypatch):
+    """It lies in a partition that is compared, and happened after it: the new version may lack it."""
+    monkeypatch.setattr(LakeTable, "published", lambda *_, **__: dict.fromkeys(["2024-01-02"]))
+    before, new = made(first(), [row(1, 2)]), made(second(), [row(1, 2)])
+    append(before, "TIMESTAMP '2024-01-09' at, TIMESTAMP '2024-01-09' paid_at, DATE '2024-01-02' dt")
+    found = compare_versions(before, new)
+    assert (found.differing, found.is_equal) == ((), False)
+    assert "1 rows that happened after its newest partition" in str(found)
+
+
 def test_rows_before_the_new_version_starts_are_no_equal_ones(made):
     """Midnight of another zone is enough: readers would lose the first hours, on days that are the same in both."""
     at = datetime(2023, 12, 31, 23, 30, tzinfo=UTC)  # in Berlin it is 2024 already

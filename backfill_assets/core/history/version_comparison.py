@@ -21,9 +21,6 @@ NOT_CARRIED_OVER = "what the new types cannot hold"
 FOR_EVER = datetime(9999, 1, 1, tzinfo=UTC)
 """The end of what has none."""
 
-SINCE_EVER = datetime(1, 1, 2, tzinfo=UTC)
-"""The beginning of what has none."""
-
 
 def as_compared(new: TableSpec) -> TableSpec:
     """Return the spec of the rows that both versions have: the columns that are not new, by local day of the new one.
@@ -126,6 +123,7 @@ class VersionComparison:
         differing: Days that are not the same; none if both are equal.
         came_later: Rows that one of both had not got yet when they were read, and has by now.
         left_over: Rows that the version before has behind what was compared; the last of `not_compared` says so.
+        is_bounded: Whether somebody has chosen what is compared, and so which rows are left over.
         too_early: Rows before the start of one of both.
         not_followed: Partitions of the new one into which no change of the database comes, though it comes into the one
             before. Their rows may be the same today.
@@ -144,6 +142,7 @@ class VersionComparison:
     came_later: int = 0
     not_compared: tuple[str, ...] = field(default_factory=tuple)
     left_over: int = 0
+    is_bounded: bool = False
     too_early: TooEarly = TooEarly(FOR_EVER)
     not_followed: tuple[str, ...] = ()
     not_followed_before: tuple[str, ...] = ()
@@ -153,7 +152,15 @@ class VersionComparison:
     @property
     def is_equal(self) -> bool:
         """Whether both have the same rows, as far as they can be compared, and the new one lacks none, nor will."""
-        return not (self.differing or self.too_early.before or self.not_followed or self.lagging)
+        return not (self.differing or self.too_early.before or self.strays or self.not_followed or self.lagging)
+
+    @property
+    def strays(self) -> str:
+        """Which rows of the version before lie behind its newest partition, in words; empty if there are none."""
+        if self.is_bounded or not self.left_over:
+            return ""
+        rows = f"{self.left_over:,} rows that happened after its newest partition"
+        return f"`{self.before}` has {rows}: `{self.new}` may lack them"
 
     @property
     def has_more(self) -> bool:
@@ -187,7 +194,7 @@ class VersionComparison:
         pinned = f"`{self.before}` at version {self.before_version} and `{self.new}` at version {self.new_version}"
         if not self.differing:
             same = f"{pinned} have the same {self.rows:,} rows on {self.days:,} days"
-            more = "; ".join(filter(None, [self.outside, self.without_changes]))
+            more = "; ".join(filter(None, [self.outside, self.strays, self.without_changes]))
             return f"{same}, but {more}" if more else same
         first = self.differing[0]
         said = f"{pinned} differ on {len(self.differing):,} of {self.days:,} days, first on {first.day}: "
