@@ -12,22 +12,15 @@ from backfill_assets.core.state.receipts import MARK, PublishedPartition, marked
 from backfill_assets.table.log import CommitInfo, TableLog
 
 
-def rows_outside_grid(spec: TableSpec, rows: Mapping[str, int], now_utc: datetime) -> dict[str, int]:
-    """Return how many rows lie in values that are no partition, whoever wrote them, by value.
+def outside_grid(spec: TableSpec, now_utc: datetime) -> Callable[[str], bool]:
+    """Return what says of a value of the partition column whether it is no partition of the table.
 
-    A partition that has not begun yet does not count, unless a stream or a change feed fills the table.
-
-    Args:
-        rows: Of the whole table, by value of the partition column.
+    A partition that has not begun yet is none, unless a stream or a change feed fills the table.
     """
-    last, is_streamed = None, spec.live or spec.changes or spec.source.is_of_version
-    if not is_streamed and now_utc >= spec.grid.start_utc:
-        last = str(spec.grid.partition_of(now_utc).value)
-    return {
-        value: rows[value]
-        for value in sorted(rows)
-        if rows[value] and (not spec.grid.is_key(spec.grid.key_of(value)) or (last is not None and value > last))
-    }
+    is_streamed = spec.live or spec.changes or spec.source.is_of_version
+    has_begun = not is_streamed and now_utc >= spec.grid.start_utc
+    last = str(spec.grid.partition_of(now_utc).value) if has_begun else None
+    return lambda value: not spec.grid.is_key(spec.grid.key_of(value)) or (last is not None and value > last)
 
 
 def written_by_others(

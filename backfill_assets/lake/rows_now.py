@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from pyspark.sql import SparkSession
 
@@ -12,6 +12,7 @@ from backfill_assets.core.sql import replace_where
 from backfill_assets.errors import UnreadableTableError
 from backfill_assets.lake.tally import rows_by_partition, rows_by_value
 from backfill_assets.lake.unreadable import unreadable_partitions
+from backfill_assets.spark.expressions import column
 from backfill_assets.spark.failures import translated
 from backfill_assets.table.log import TableLog
 from backfill_assets.table.readers import open_table
@@ -42,14 +43,30 @@ def rows_now(
     return {key: rows for key, rows in found.items() if rows} | _counted(spark, spec, log, unknown, version)
 
 
-def rows_of_all(spark: SparkSession, spec: TableSpec, log: TableLog, *, version: int | None = None) -> dict[str, int]:
-    """Return the rows of a whole table by value of the partition column, counted like `rows_now` does."""
+def rows_of_all(
+    spark: SparkSession,
+    spec: TableSpec,
+    log: TableLog,
+    *,
+    version: int | None = None,
+    only: Callable[[str], bool] = lambda _: True,
+) -> dict[str, int]:
+    """Return the rows of a whole table by value of the partition column, counted like `rows_now` does.
+
+    Args:
+        only: Says of a value whether its rows are wanted; those of others are not read.
+    """
     told = log.rows_by_value(version)
-    counts = {value: rows for value, rows in (told or {}).items() if rows is not None}
-    if told is not None and len(counts) == len(told):
-        return counts
+    known = {value: rows for value, rows in (told or {}).items() if rows is not None and only(value)}
+    unknown = [value for value, rows in (told or {}).items() if rows is None and only(value)]
+    if told is not None and not unknown:
+        return known
     rows = open_table(spark, log.path, version)
-    return {} if rows is None else rows_by_value(spec, rows)
+    if rows is None:
+        return {}
+    if told is not None:
+        rows = rows.where(column(spec.partition_column).cast("string").isin(unknown))
+    return known | {value: count for value, count in rows_by_value(spec, rows).items() if only(value)}
 
 
 def _counted(

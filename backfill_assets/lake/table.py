@@ -234,9 +234,10 @@ class LakeTable:
 
     def rows_outside_grid(self) -> dict[str, int]:
         """Count rows in values of the partition column that are no partition, by value."""
+        is_outside = other_writers.outside_grid(self.spec, datetime.now(UTC))
         with self.failures():
-            rows = rows_of_all(self.spark, self.spec, self.table_log)
-        return other_writers.rows_outside_grid(self.spec, rows, datetime.now(UTC))
+            rows = rows_of_all(self.spark, self.spec, self.table_log, only=is_outside)
+        return {value: count for value, count in sorted(rows.items()) if count}
 
     def tally(
         self, partitions: Sequence[Partition], *, version: int | None = None, unique: Contents = NOTHING_KNOWN

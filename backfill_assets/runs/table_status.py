@@ -127,6 +127,7 @@ def _look_at_table(
         bounds,
         refused=newest_refusals(delta, complete, published, failing),
         written_since=delta.written_by_others(published),
+        rows_now=_rows_of(delta, published),
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},
         differing=failing.keys(),
@@ -156,6 +157,11 @@ def _refuse_another_root(instance: dg.DagsterInstance, table: Table, delta: Lake
         )
 
 
+def _rows_of(delta: LakeTable, published: Mapping[str, PublishedPartition]) -> Mapping[str, int | None]:
+    """Return the rows that published partitions have now: what the log says of its files, not what receipts say."""
+    return delta.rows_now(delta.spec.grid.from_start(published))
+
+
 def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) -> TableStatus:
     """Say what state the partitions of a copy are in whose origin is given up: what was copied stays as it is.
 
@@ -169,6 +175,7 @@ def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) 
         published=published,
         fence=delta.fence(),
         written_since=delta.written_by_others(published),
+        rows_now=_rows_of(delta, published),
         late_rows=delta.late(partitions).rows if partitions else {},
         differing=failing.keys(),
         unreadable=delta.unreadable(partitions, reads=False),
