@@ -26,7 +26,7 @@ from backfill_assets.core.live.ports import Effects
 from backfill_assets.core.live.receipts import LiveReceipt
 from backfill_assets.core.spec.live import LiveStream
 from backfill_assets.core.spec.table import TableSpec
-from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError, written_out
+from backfill_assets.errors import BackfillAssetsError, LiveError, SourceMissingError, SparkGoneError, written_out
 from backfill_assets.lake.locks import stream_lock, table_lock
 from backfill_assets.live.changed_files import gone_before_read
 from backfill_assets.live.checkpoint import NOTHING_LOST, stream_of_checkpoint
@@ -158,7 +158,8 @@ class LiveWriter:
             self._stop(query)
             query.awaitTermination()
         except SPARK_FAILURES as error:
-            if self._failure is not None:
+            is_stopped = stop.is_set() and isinstance(self._failure, SparkGoneError)
+            if self._failure is not None and not is_stopped:
                 raise self._failure from None
             if self._has_left_a_batch:
                 return
