@@ -32,7 +32,7 @@ from backfill_assets.commands.views import views
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="backfill-assets")
 def main() -> None:
-    """Backfills for a lakehouse that are safe by construction.
+    """Safe historical backfills for Delta tables, launched from Dagster and run on Spark.
 
     A backfill itself is an ordinary Dagster launch:
 

@@ -12,7 +12,7 @@ import click
 
 from backfill_assets.commands.project import Project
 from backfill_assets.commands.terminal import definitions_option, json_option, new_console, one_message_for_an_error
-from backfill_assets.core.words import range_in_words, seconds_in_words
+from backfill_assets.core.words import SHORT_ID, range_in_words, seconds_in_words
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -84,7 +84,7 @@ class HistoryReport:
         return self.window.until(one.at).astimezone(UTC).isoformat(timespec="seconds")
 
     def show(self, console: Console) -> None:
-        """Print it as a table; the whole run's id is below each operation that has one."""
+        """Print it as a table, with the first letters of run ids: `undo` takes them, and Dagster's UI shows as many."""
         from rich.markup import escape
         from rich.table import Table
 
@@ -113,7 +113,7 @@ def _cells_of(one: Operation) -> tuple[str, ...]:
         "" if one.rows_after is None else f"{one.rows_after:,}",
         range_in_words(str(one.versions[0]), str(one.versions[1])) if one.versions else "",
         "" if one.seconds is None else seconds_in_words(one.seconds),
-        "\n".join(text for text in (one.by, one.run_id) if text),
+        "\n".join(text for text in (one.by, one.run_id[:SHORT_ID]) if text),
         why,
     )
 

@@ -137,8 +137,8 @@ class TableProgress:
         return (
             self.key,
             self.state.value if self.state else "not known",
-            "\n".join([f"{self.published:,} of {self.total:,}", *others]),
-            f"{self.rows:,}",
+            "\n".join([f"{self.published:,} of {self.total:,}", *others]) if self.state else "",
+            f"{self.rows:,}" if self.state else "",
             newest,
             "" if self.seconds_left is None else f"about {seconds_in_words(self.seconds_left)}",
             self.live,

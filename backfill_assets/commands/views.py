@@ -32,7 +32,7 @@ def views(keys: tuple[str, ...], *, dialect: Dialect, module: str) -> None:
 
     \b
     Examples:
-      backfill-assets views | spark-sql
+      backfill-assets views > views.sql
       backfill-assets views bronze/customers --dialect duckdb | duckdb views.db
     """
     from backfill_assets.core.view_sql import statements

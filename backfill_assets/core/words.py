@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+SHORT_ID = 8
+"""Letters of a run's id that are shown to people, as many as in Dagster's UI."""
+
 
 def range_in_words(first: str, last: str) -> str:
     """Return a range of partition keys: `2024-01-01...2024-01-31`, or the one key that it is."""

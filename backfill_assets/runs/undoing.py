@@ -12,6 +12,7 @@ from backfill_assets.core.history.effects import Effects
 from backfill_assets.core.history.undo import Restored, carry_out
 from backfill_assets.core.history.undo_plan import Undo, UndoAction, Undoing, UndoPlan, of_launch, plan_undo
 from backfill_assets.core.state.receipts import PublishedPartition
+from backfill_assets.core.words import SHORT_ID
 from backfill_assets.errors import NOTHING_WRITTEN, UndoError
 from backfill_assets.runs import killed, unrecorded
 from backfill_assets.runs.attempts import fill_copy
@@ -74,6 +75,7 @@ def look(
     from backfill_assets.lake.earlier import readable
 
     list(killed.report_dead(instance))
+    undo = replace(undo, name=_whole_id(undo.name, tables, lakehouse, log))
     runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name})) if undo.name else []
     ids = [run.run_id for run in runs]
     undo = replace(undo, is_of=of_launch(undo.name, ids))
@@ -98,9 +100,33 @@ def look(
         raise UndoError(
             f"No table has a receipt of a launch `{undo.name}`.",
             state=NOTHING_WRITTEN,
-            remedy="Name the whole id of a run, of a backfill, or of a plan; `backfill-assets history KEY` lists them.",
+            remedy="Name the id of a run, of a backfill or of a plan, or at least its first 8 letters; "
+            "`backfill-assets history KEY` lists them.",
         )
     return sorted(found, key=lambda one: max(p.launched.receipt.made_at for p in one.plan.partitions), reverse=True)
+
+
+def _whole_id(name: str, tables: Mapping[str, Table], lakehouse: Lakehouse, log: Callable[[str], None]) -> str:
+    """Return the id that begins with a name, of the runs and plans that receipts name; the name itself if none does.
+
+    Raises:
+        UndoError: Several do.
+    """
+    if len(name) < SHORT_ID:
+        return name
+    found: set[str] = set()
+    for table in tables.values():
+        for receipt in lakehouse.table(table.spec, log).receipts_after(-1).values():
+            found |= {one for one in (receipt.run.id, receipt.run.root_id, receipt.run.plan) if one.startswith(name)}
+    if name in found or not found:
+        return name
+    if len(found) > 1:
+        raise UndoError(
+            f"{len(found):,} launches begin with `{name}`: {', '.join(f'`{one}`' for one in sorted(found)[:5])}.",
+            state=NOTHING_WRITTEN,
+            remedy="Name the whole id.",
+        )
+    return found.pop()
 
 
 def take_back(context: dg.OpExecutionContext, looked_at: TableUndo) -> TableUndo:
