@@ -55,3 +55,18 @@ def test_a_log_that_lost_its_first_commits_is_seen(place):
     for file in log_of(place)[:2]:
         file.unlink()
     assert gaps(place)[DAYS[0]] == "published with 3 rows, and has 0: somebody else wrote it"
+
+
+def test_a_lost_file_hides_no_other_day(place):
+    """Not even if the log does not say how many rows the files of another day have."""
+    for file in log_of(place):
+        lines = [json.loads(line) for line in file.read_text().splitlines()]
+        for add in (line["add"] for line in lines if line.get("add", {}).get("partitionValues") == {"dt": DAYS[1]}):
+            del add["stats"]
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for crc in (place.lake.path() / "_delta_log").glob("*.crc"):
+        crc.unlink()
+    (lost,) = (place.lake.path() / f"dt={DAYS[0]}").glob("*.parquet")
+    lost.unlink()
+    assert list(found := gaps(place)) == [DAYS[0]]
+    assert "cannot be read" in found[DAYS[0]]
