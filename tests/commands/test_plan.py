@@ -85,6 +85,18 @@ def test_a_plan_is_carried_out_as_it_says(place, tmp_path):
     assert {tag["reason"] for tag in tags} == {"a new export"}
 
 
+def test_first_load_of_a_table_can_be_planned(tmp_path):
+    """The table does not exist when it is planned, nor when the launch begins."""
+    place = new_place(tmp_path / "place")
+    for day in DAYS:
+        place.lake.export(day, orders(day, 4))
+    made = plan(place, tmp_path / "plan.json")
+    assert {one["action"] for one in made["partitions"]} == {"create"}
+    applied = place.run("apply", str(tmp_path / "plan.json"), "--json")
+    assert applied.exit_code == 0, applied.output
+    assert place.lake.content() == multiset([row for day in DAYS for row in orders(day, 4)])
+
+
 def update(place: Place, day: str) -> None:
     """Change a row of a day by hand; there are as many as before."""
     table = deltalake.DeltaTable(str(place.lake.path()))

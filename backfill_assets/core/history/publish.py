@@ -158,8 +158,9 @@ class Publisher(Generic[Rows]):
         for attempt in range(1, ATTEMPTS + 1):
             try:
                 with self.lake.failures():
-                    # what comes after this is a conflict, what came before is looked at: for a plan when it began
-                    staged_from = self.others.began if self.launch.run.plan else self.lake.version()
+                    # what comes after this is a conflict, what came before is looked at: for a plan when it began;
+                    # a table that did not exist then was made by this launch, empty
+                    staged_from = max(0, self.others.began) if self.launch.run.plan else self.lake.version()
                     newer = tuple(self.others.newer(chunk.partitions))
                     if newer:
                         why = "newer code has published them since this launch began"
