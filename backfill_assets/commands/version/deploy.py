@@ -84,11 +84,11 @@ def deploy(
     as_json: bool,
     module: str,
 ) -> None:
-    """Bring up the new version KEY, and those of every table made of it: make, copy and compare them. No switch.
+    """Bring up the new version KEY, and those of every table made of it: make, copy and compare them.
 
-    Tables that do not exist are made, empty. Then ordinary launches publish what they lack: what is up to date is
-    neither read nor written again, so the command may be killed and repeated. At the end each version is compared with
-    the one before, by day, and where they differ by key.
+    Readers are not switched; `version cutover` does that. Tables that do not exist are made, empty. Then ordinary
+    launches publish what they lack: what is up to date is neither read nor written again, so the command may be killed
+    and repeated. At the end each version is compared with the one before: by day, and by key on the days that differ.
 
     History before the boundary of a version's own stream can be copied when the boundary has passed and the old stream
     has written everything before it. Until then the command says what it waits for; repeat it, or use --wait.
