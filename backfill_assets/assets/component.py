@@ -158,8 +158,8 @@ def _inlined(schema: Any, parts: Mapping[str, Any]) -> Any:
     """Replace each reference to a part by that part."""
     if isinstance(schema, dict):
         walked: dict[str, Any] = {key: _inlined(value, parts) for key, value in schema.items() if key != "$ref"}
-        part = parts[schema["$ref"].rpartition("/")[2]] if "$ref" in schema else {}
-        return {**_inlined(part, parts), **walked} if part else walked
+        part = _inlined(parts[schema["$ref"].rpartition("/")[2]], parts) if "$ref" in schema else {}
+        return {**part, **walked}
     return [_inlined(value, parts) for value in schema] if isinstance(schema, list) else schema
 
 

@@ -50,23 +50,24 @@ def queries_of(project: Project, keys: Sequence[str], dialect: Dialect) -> tuple
         ConfigurationError: There is no such table.
     """
     from backfill_assets.assets.factory import tables_of
-    from backfill_assets.core.spec.versions import name_of
     from backfill_assets.core.state.current_versions import names_of
     from backfill_assets.core.view_sql import rows_at, rows_from_changes
     from backfill_assets.live.changes.table import ChangesTable
     from backfill_assets.table.readers import log_of
 
     session, now = project.lakehouse.session, project.lakehouse.current_table().read()
+    _, specs = tables_of(project.definitions)
+    wanted = [project.table(key).spec.key for key in keys] or specs
     queries: dict[str, str] = {}
     remarks: list[str] = []
-    for name in names_of([name_of(project.table(key).spec.key) for key in keys] or tables_of(project.definitions)[0]):
+    for name in names_of(sorted(wanted)):
         key = now.key_of(name)
         path = project.lakehouse.table_path(key)
         if log_of(session, path).exists():
             queries[name] = rows_at(path, dialect)
         else:
             remarks.append(f"{name} has no view: no launch has made it yet")
-        spec = tables_of(project.definitions)[1].get(key)
+        spec = specs.get(key)
         if spec is None or spec.changes is None:
             continue
         changes = ChangesTable(session, spec, path)

@@ -87,8 +87,9 @@ class Compared:
         """Return how many rows only one side has, by partition key, and name a few of them."""
         in_source, in_table = (rows_by_partition(self.spec, one) for one in (self.only_in_source, self.only_in_table))
         named: dict[str, list[str]] = {key: [] for key in (*in_source, *in_table)}
-        few = first_of_each(self.pairs, [F.col(_PARTITION), F.col(_KIND)], EXAMPLES) if named else None
-        for row in self._read(few) if few is not None else ():
+        if not named:
+            return {}
+        for row in self._read(first_of_each(self.pairs, [F.col(_PARTITION), F.col(_KIND)], EXAMPLES)):
             named[row.partition].append(self._named(row))
         return {
             key: Difference(in_source.get(key, 0), in_table.get(key, 0), tuple(examples))

@@ -45,7 +45,7 @@ def compare_versions(
     before: LakeTable,
     new: LakeTable,
     *,
-    wait_seconds: float = 0.0,
+    patience_seconds: float = 0.0,
     window: Window | None = None,
     until: Literal["before", "both"] | datetime = "before",
     sleep: Callable[[float], None] = time.sleep,
@@ -60,7 +60,7 @@ def compare_versions(
     row that one had must be in the other within the time that is waited.
 
     Args:
-        wait_seconds: For how long rows may be missing that a stream is still to bring.
+        patience_seconds: How long rows may be missing that a stream is still to bring.
         window: What is compared; without it what `until` says.
         until: `before`: all that the version before has; what the new one has beyond is no difference, since nothing
             says what it should be. `both`: all that either has, as whoever goes back would lose it. An instant: all
@@ -79,7 +79,7 @@ def compare_versions(
     with translated(new.spec.key):
         is_bounded = window is not None or isinstance(until, datetime)
         window = window or compared_window(before, new, until)
-        return _Comparison(before, new, window, read, is_bounded).run(wait_seconds, sleep)
+        return _Comparison(before, new, window, read, is_bounded).run(patience_seconds, sleep)
 
 
 def refuse_same_table(before: LakeTable, new: LakeTable) -> None:
@@ -114,17 +114,18 @@ class _Comparison:
     def __post_init__(self) -> None:
         self.spec = as_compared(self.new.spec)
 
-    def run(self, wait_seconds: float, sleep: Callable[[float], None]) -> VersionComparison:
+    def run(self, patience_seconds: float, sleep: Callable[[float], None]) -> VersionComparison:
         tables = (self.before, self.new)
         is_written = not self.read and any(table.spec.live or table.spec.changes for table in tables)
-        until = time.monotonic() + (wait_seconds if is_written else 0.0)
+        until = time.monotonic() + (patience_seconds if is_written else 0.0)
         pinned = self._versions()
-        of_before, of_new = (contents(self.spec, rows) for rows in self._sides(pinned))
+        sides = self._sides(pinned)
+        of_before, of_new = (contents(self.spec, rows) for rows in sides)
         days = sorted(of_before.keys() | of_new.keys())
         differing = [day for day in days if of_before.get(day) != of_new.get(day)]
         is_copy = self.new.spec.source.is_of_version and any(table.spec.changes for table in tables)
         apart = _RowsApart(self.spec, self.new if is_copy and not self.read else None, pinned[1])
-        found = first = apart.look(*(self._on(differing, rows) for rows in self._sides(pinned))) if differing else {}
+        found = first = apart.look(*(self._on(differing, rows) for rows in sides)) if differing else {}
         seen = pinned
         while found:
             now = seen if self.read else self._versions()

@@ -75,7 +75,8 @@ def look(
     from backfill_assets.lake.earlier import readable
 
     list(killed.report_dead(instance))
-    undo = replace(undo, name=_whole_id(undo.name, tables, lakehouse, log))
+    looked_at = {key: table for key, table in sorted(tables.items()) if not only or key in only}
+    undo = replace(undo, name=_whole_id(undo.name, looked_at, lakehouse, log))
     runs = instance.get_runs(dg.RunsFilter(tags={BACKFILL: undo.name})) if undo.name else []
     ids = [run.run_id for run in runs]
     undo = replace(undo, is_of=of_launch(undo.name, ids))
@@ -83,9 +84,7 @@ def look(
     if not only:
         _refuse_undefined(instance, tables, lakehouse, undo.name, runs)
     now, found = lakehouse.current_table().read(), list[TableUndo]()
-    for key, table in sorted(tables.items()):
-        if only and key not in only:
-            continue
+    for key, table in looked_at.items():
         delta = lakehouse.table(table.spec, log)
         with readable(table.spec, "the time of that launch"):
             receipts = delta.receipts_after(-1).values()
@@ -106,13 +105,17 @@ def look(
     return sorted(found, key=lambda one: max(p.launched.receipt.made_at for p in one.plan.partitions), reverse=True)
 
 
+_WHOLE_ID = 36
+"""Letters of a run's id."""
+
+
 def _whole_id(name: str, tables: Mapping[str, Table], lakehouse: Lakehouse, log: Callable[[str], None]) -> str:
     """Return the id that begins with a name, of the runs and plans that receipts name; the name itself if none does.
 
     Raises:
         UndoError: Several do.
     """
-    if len(name) < SHORT_ID:
+    if not SHORT_ID <= len(name) < _WHOLE_ID:
         return name
     found: set[str] = set()
     for table in tables.values():

@@ -111,7 +111,7 @@ def compared_under_a_stream(made, monkeypatch, before: LakeTable, new: LakeTable
         for table in (before, new):
             made(table.spec, [row(2, 4)])
 
-    return compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    return compare_versions(before, new, patience_seconds=60, sleep=go_on)
 
 
 def test_half_of_a_full_replacement_is_no_equal_version(spark, tmp_path):
@@ -170,7 +170,7 @@ def test_a_copy_that_nobody_copies_is_not_equal_because_a_value_came_back(made, 
         opened(before.path).delete()
         made(before.spec, [row(1, 2)])
 
-    found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    found = compare_versions(before, new, patience_seconds=60, sleep=go_on)
     assert found.is_equal is is_equal
 
 
@@ -197,7 +197,7 @@ def test_versions_that_follow_changes_are_equal_though_never_at_the_same_moment(
                 made(table.spec, later[1:2])
             made(table.spec, later[2:])
 
-    found = compare_versions(before, new, wait_seconds=60, sleep=go_on)
+    found = compare_versions(before, new, patience_seconds=60, sleep=go_on)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == (
         [("2024-01-02", 1, 0)] if is_lost else []
     )

@@ -299,13 +299,13 @@ def test_rows_that_are_still_to_come_are_waited_for(spark, tmp_path, monkeypatch
     def come_up(_: float) -> None:
         later.stream(checkpoint=_checkpoint(later))
 
-    found = compare_versions(first.delta, later.delta, wait_seconds=60, sleep=come_up)
+    found = compare_versions(first.delta, later.delta, patience_seconds=60, sleep=come_up)
     assert (found.is_equal, found.came_later) == (True, 2)
     later.land(
         {"order_id": 3, "total": "1.00", "ordered_at": "2024-02-03T12:00:00Z", "updated_at": "2024-02-03T12:00:00Z"}
     )
     come_up(0)
-    found = compare_versions(first.delta, later.delta, wait_seconds=0)
+    found = compare_versions(first.delta, later.delta, patience_seconds=0)
     assert [(day.day, day.only_before, day.only_new) for day in found.differing] == [("2024-02-03", 0, 1)]
 
 

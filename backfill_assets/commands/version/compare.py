@@ -62,9 +62,9 @@ def compare_all(
         lakes = chosen.lake(pair.before, log), chosen.lake(pair.new, log)
         end = midnight_utc(until, chosen.specs[pair.new].grid.zone) if isinstance(until, date) else until
         if both := _both_followed(chosen, pair, log):
-            one = compared_as_followed(both, *lakes, wait_seconds=patience_seconds, until=end)
+            one = compared_as_followed(both, *lakes, patience_seconds=patience_seconds, until=end)
         else:
-            one = compare_versions(*lakes, wait_seconds=patience_seconds, until=end)
+            one = compare_versions(*lakes, patience_seconds=patience_seconds, until=end)
         found.append(one)
         versions = {one.before: one.before_version, one.new: one.new_version}
         step = VersionStep(
@@ -96,7 +96,7 @@ def compared_as_followed(
     before: LakeTable,
     new: LakeTable,
     *,
-    wait_seconds: float,
+    patience_seconds: float,
     until: Literal["before", "both"] | datetime,
 ) -> VersionComparison:
     """Compare both as of one moment, if that can be; and say what of either lacks changes, now or from now on.
@@ -109,16 +109,16 @@ def compared_as_followed(
 
     refuse_same_table(before, new)
     launched = both.launched()
-    both.wait(wait_seconds)
+    both.wait(patience_seconds)
     is_one_feed = both.is_one_feed()
-    read, patience = (both.read, 0.0) if is_one_feed else (None, wait_seconds)
-    found = compare_versions(before, new, until=until, read=read, wait_seconds=patience)
+    read, patience = (both.read, 0.0) if is_one_feed else (None, patience_seconds)
+    found = compare_versions(before, new, until=until, read=read, patience_seconds=patience)
     may_be_switched = found.is_equal or not found.has_more
     has_begun = is_one_feed and not found.is_equal and both.launched() != launched
-    has_come = not (may_be_switched or has_begun) or both.wait(wait_seconds)
+    has_come = not (may_be_switched or has_begun) or both.wait(patience_seconds)
     if has_begun or (is_one_feed and not has_come):
         found = compare_versions(before, new, until=until, read=read)
-        both.wait(wait_seconds)
+        both.wait(patience_seconds)
     left_before, left_new = both.not_followed()
     lagging_before, lagging_new = both.lagging()
     return replace(

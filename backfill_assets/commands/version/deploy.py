@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from backfill_assets.commands.version.compare import (
     patience_option,
     shown_as_table,
 )
-from backfill_assets.commands.version.make import Copied, copy_versions, made_by_its_writer, make_versions
+from backfill_assets.commands.version.make import Copied, copy_versions, has_writer, make_versions
 from backfill_assets.commands.version.plan import PlannedVersion, plan_as_table, plan_version
 from backfill_assets.commands.version.rehearse import rehearsed
 from backfill_assets.commands.version.waiting import NothingBefore, Waiting, waiting_for
@@ -104,7 +104,8 @@ def deploy(
       backfill-assets version deploy bronze/orders --rehearse /tmp/rehearsal --last 3
       backfill-assets version deploy bronze/orders
     """
-    _refuse_two_ways({"--check": check, "--empty": empty, "--rehearse": folder, "--wait": wait})
+    _refuse_two_of({"--check": check, "--empty": empty, "--rehearse": folder, "--wait": wait})
+    _refuse_two_of({"--empty": empty, "--rehearse": folder, "--before": before_day})
     if folder is None and (last or keep):
         raise click.UsageError("--last and --keep belong to --rehearse.")
     with one_message_for_an_error(), Project.load(module, looks=check) as project:
@@ -124,7 +125,7 @@ def deploy(
                 _say_made(done, console)
             if not (check or empty):
                 done = filled(chosen, done, reason=reason, wait=wait, log=console.log)
-            if done.is_whole(chosen, console.log) and not empty:
+            if not empty and done.may_be_compared and all_exist(chosen, console.log):
                 until = before_day.date() if before_day else "before"
                 with console.status(f"Comparing {chosen.key} with the version before"):
                     found = compare_all(chosen, patience_seconds=patience_seconds, log=console.log, until=until)
@@ -137,7 +138,7 @@ def deploy(
     sys.exit(0 if done.is_equal or empty else EXIT_DIFFERS)
 
 
-def _refuse_two_ways(given: dict[str, object]) -> None:
+def _refuse_two_of(given: dict[str, object]) -> None:
     named = [name for name, value in given.items() if value]
     if len(named) > 1:
         raise click.UsageError(f"{' and '.join(named)} exclude each other.")
@@ -150,7 +151,7 @@ class Deployed:
     Args:
         plans: How each comes up.
         not_forked: Tables made of what is replaced that have no version of their own.
-        made: Where the stream of each table that was made now begins, by key; empty without a stream.
+        made: Where the stream of each table that was just made begins, by key; an empty text without a stream.
         runs: Launches.
         waiting: What cannot be copied yet.
         compared: With the versions before; nothing if they were not compared.
@@ -161,7 +162,7 @@ class Deployed:
     key: str
     plans: Sequence[PlannedVersion]
     not_forked: Sequence[str]
-    made: dict[str, str] | None = None
+    made: Mapping[str, str] = field(default_factory=dict[str, str])
     runs: Sequence[Copied] = ()
     waiting: Sequence[Waiting | NothingBefore] = ()
     compared: Sequence[VersionComparison] = ()
@@ -173,11 +174,15 @@ class Deployed:
         """Whether all versions were compared, and are equal."""
         return bool(self.compared) and not self.problems and all(one.is_equal for one in self.compared)
 
-    def is_whole(self, chosen: ChosenVersion, log: Callable[[str], None]) -> bool:
-        """Say whether all new tables exist, no launch failed, and nothing waits: only then they can be compared."""
-        if self.waiting or any(one.run.failure for one in self.runs):
-            return False
-        return all(chosen.lake(pair.new, log).exists() for pair in chosen.pairs)
+    @property
+    def may_be_compared(self) -> bool:
+        """Whether no launch failed and nothing waits: else the versions differ anyway."""
+        return not self.waiting and not self.has_failed
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a launch failed, or was refused a partition."""
+        return any(one.run.failure for one in self.runs)
 
     def as_fields(self) -> dict[str, Any]:
         """Return what JSON has of it."""
@@ -185,7 +190,7 @@ class Deployed:
             "version": self.key,
             "plans": [asdict(one) for one in self.plans],
             "not_forked": list(self.not_forked),
-            "made": self.made or {},
+            "made": dict(self.made),
             "runs": [{"table": one.key, **one.run.fields()} for one in self.runs],
             "waiting": [
                 {"table": one.key, "partitions": one.partitions, "waits_for": str(one)} for one in self.waiting
@@ -210,16 +215,21 @@ def filled(chosen: ChosenVersion, done: Deployed, *, reason: str, wait: bool, lo
     while True:
         runs = [*done.runs, *copy_versions(chosen, reason=reason, log=log)]
         done = replace(done, runs=runs, waiting=waiting_for(chosen, log))
-        if not (wait and done.waiting) or any(one.run.failure for one in runs):
+        if not (wait and done.waiting) or done.has_failed:
             return done
         for one in done.waiting:
             log(str(one))
         time.sleep(_LOOK_AGAIN_SECONDS)
 
 
+def all_exist(chosen: ChosenVersion, log: Callable[[str], None]) -> bool:
+    """Say whether all new tables exist."""
+    return all(chosen.lake(pair.new, log).exists() for pair in chosen.pairs)
+
+
 def following(chosen: ChosenVersion, done: Deployed) -> list[str]:
     """Return the commands that come next."""
-    written = [pair.new for pair in chosen.pairs if made_by_its_writer(chosen.specs[pair.new])]
+    written = [pair.new for pair in chosen.pairs if has_writer(chosen.specs[pair.new])]
     live = [f"backfill-assets live {key}    # beside the old one's; both run on" for key in written]
     step = "cutover" if done.is_equal else "deploy"
     return [*([] if done.is_equal else live), f"backfill-assets version {step} {chosen.key}"]
@@ -238,7 +248,7 @@ def _show_plan(done: Deployed, answer: Console) -> None:
 
 
 def _say_made(done: Deployed, console: Console) -> None:
-    for key, fence in (done.made or {}).items():
+    for key, fence in done.made.items():
         console.log(f"{key} is made{f'; its stream owns what happens from {fence} on' if fence else ''}.")
 
 

@@ -114,8 +114,8 @@ def copy_versions(chosen: ChosenVersion, *, reason: str, log: Callable[[str], No
     return done
 
 
-def made_by_its_writer(spec: TableSpec) -> bool:
-    """Say whether a writer of its own has to run for a version: of its stream, or of its feed."""
+def has_writer(spec: TableSpec) -> bool:
+    """Say whether `live` has to run for a version, because it has a stream or a feed of its own."""
     return spec.live is not None or spec.changes is not None
 
 

@@ -146,7 +146,7 @@ class Receipt:
     Args:
         receipt_id: Unique for each attempt to publish; by it a commit is found again after its answer was lost.
         table: Table key.
-        run: What published.
+        run: The run that published it.
         staged_from_version: Newest version of the table when the source was read.
         source: Position of the source in words: kind, and for example number and bytes of files, or versions of tables.
         partitions: By partition key.

@@ -58,7 +58,7 @@ class Versions:
                 return has_come
 
         both = Happening([version.source for version in self.both])
-        return compared_as_followed(both, *(version.lake for version in self.both), wait_seconds=0, until=until)
+        return compared_as_followed(both, *(version.lake for version in self.both), patience_seconds=0, until=until)
 
 
 def versions_of(first: World, grain: str = "monthly", **others: Any) -> Versions:
