@@ -198,7 +198,6 @@ def test_a_launch_that_is_unknown_or_goes_on_is_refused(place, bad):
     assert place.lake.content() == multiset(rows(*DAYS, amount=HALF))
 
 
-@pytest.mark.prove
 def test_first_letters_of_an_id_are_enough(place, bad):
     """As many as `history` and Dagster's UI show; fewer might be those of another launch."""
     whole, short = (undo(place, name, "--dry-run") for name in (bad.run.run_id, bad.run.run_id[:8]))
@@ -206,6 +205,7 @@ def test_first_letters_of_an_id_are_enough(place, bad):
     assert place.run("undo", bad.run.run_id[:7], "--dry-run").exit_code == 2
 
 
+@pytest.mark.prove
 def test_an_undo_that_fails_half_way_says_what_it_did(place, bad, monkeypatch):
     """What its first commit put back is listed, what is left is named; the same command does that."""
     commits: list[int] = []
