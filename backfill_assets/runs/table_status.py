@@ -119,15 +119,15 @@ def _look_at_table(
     bounds = Known(published, fence=delta.fence(), complete_until=until, is_source_known=True)
     complete = to_be_judged(table.spec, bounds, datetime.now(UTC))
     surveys = source.survey(complete)
-    if unexpected := [p for p in complete if not surveys[p.key].is_expected and p.key not in published]:
-        nothing = {p.key for p in unexpected} - delta.rows_now(unexpected).keys()
-        complete = [p for p in complete if p.key not in nothing]
+    rows_now = delta.rows_now(complete)
+    nothing = {p.key for p in complete if not surveys[p.key].is_expected} - published.keys() - rows_now.keys()
+    complete = [p for p in complete if p.key not in nothing]
     failing = failed_comparisons(instance, table)
     known = replace(
         bounds,
         refused=newest_refusals(delta, complete, published, failing),
         written_since=delta.written_by_others(published),
-        rows_now=_rows_of(delta, published),
+        rows_now=rows_now,
         surveys=surveys,
         late_rows=delta.late(complete).rows if complete else {},
         differing=failing.keys(),
@@ -157,11 +157,6 @@ def _refuse_another_root(instance: dg.DagsterInstance, table: Table, delta: Lake
         )
 
 
-def _rows_of(delta: LakeTable, published: Mapping[str, PublishedPartition]) -> Mapping[str, int | None]:
-    """Return the rows that published partitions have now: what the log says of its files, not what receipts say."""
-    return delta.rows_now(delta.spec.grid.from_start(published))
-
-
 def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) -> TableStatus:
     """Say what state the partitions of a copy are in whose origin is given up: what was copied stays as it is.
 
@@ -175,7 +170,7 @@ def _look_at_copy(instance: dg.DagsterInstance, table: Table, delta: LakeTable) 
         published=published,
         fence=delta.fence(),
         written_since=delta.written_by_others(published),
-        rows_now=_rows_of(delta, published),
+        rows_now=delta.rows_now(partitions),
         late_rows=delta.late(partitions).rows if partitions else {},
         differing=failing.keys(),
         unreadable=delta.unreadable(partitions, reads=False),

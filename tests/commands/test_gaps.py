@@ -193,6 +193,18 @@ def added(place: Place, day: str) -> None:
     deltalake.write_deltalake(table, row.cast(pa.schema(table.schema())), mode="append")
 
 
+def test_rows_of_a_day_that_was_never_published_are_reported(tmp_path):
+    """`missing` would say that the table has none of it, and a launch replaces what somebody else put there."""
+    place = new_place(tmp_path)
+    for day in DAYS[:2]:
+        place.lake.export(day, orders(day, 4))
+    assert place.lake.launch(DAYS[0]).succeeded
+    added(place, DAYS[1])
+    ((of_orders,),) = json.loads(place.run("gaps", ORDERS, "--json").stdout).values()
+    (gap,) = of_orders["gaps"]
+    assert (gap["states"], gap["why"]) == (["foreign rows"], ["never published, and the table has 1 rows of it"])
+
+
 def test_rows_in_no_partition_are_reported(tmp_path):
     """They are no gap, and no plan mends them; the exit code says that the table is not as it should be."""
     place = new_place(tmp_path)
