@@ -96,6 +96,7 @@ class LakeTable:
             TableFactsError: There is a table of another grain, zone, event time or key, or one with a stream.
             FenceError: It is to have a stream, which would own partitions that have rows.
             TableLockedError: Another writer holds the lock. A retry is safe.
+            UnsafeWriteError: Its folder has other files, and no table.
             ConfigurationError: It has a stream, and lies where two drivers could lose each other's commits; or Java and
                 Python have other clocks for its zone.
         """
@@ -107,7 +108,7 @@ class LakeTable:
                 self.spark.sql(definition.create_statement(self.spec, self.path))
             found = self.table_log.snapshot()  # another one, if somebody was first
         if found is None:
-            raise definition.no_table(self.spec, self.path)
+            raise definition.folder_taken(self.spec, self.path)
         properties = definition.refuse_another(self.spec, self.path, found)
         if adopt(self.spec, properties, self.read):
             with saving(self.path, self.spec.key, timeout_seconds=self.lock_timeout_seconds):

@@ -6,10 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from pyspark.sql import SparkSession
 
 from backfill_assets.core.calendar.partitions import Partition
 from backfill_assets.core.state.surveys import NO_LATE
+from backfill_assets.errors import UnsafeWriteError
 from backfill_assets.lake.evolution import columns_of
 from backfill_assets.lake.table import LakeTable
 from tests.support.shop import orders_spec
@@ -50,3 +52,14 @@ def test_looking_at_history_makes_nothing(spark: SparkSession, tmp_path: Path):
 
     assert found == {name: nothing for name, (_, nothing) in LOOKS.items()}
     assert set(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("left", ["note.txt", "_delta_log/.tmp"])
+def test_no_table_is_made_among_other_files(spark: SparkSession, tmp_path: Path, left: str):
+    """Whoever launches is told what is in the way, since no further launch would make the table."""
+    other = tmp_path / "orders" / left
+    other.parent.mkdir(parents=True)
+    other.write_text("not a table")
+    with pytest.raises(UnsafeWriteError, match="the folder has files, and they are no table"):
+        LakeTable(spark, SPEC, f"{tmp_path}/orders").create()
+    assert other.read_text() == "not a table"
