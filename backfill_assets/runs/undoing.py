@@ -117,9 +117,13 @@ def _whole_id(name: str, tables: Mapping[str, Table], lakehouse: Lakehouse, log:
     """
     if not SHORT_ID <= len(name) < _WHOLE_ID:
         return name
+    from backfill_assets.lake.earlier import readable
+
     found: set[str] = set()
     for table in tables.values():
-        for receipt in lakehouse.table(table.spec, log).receipts_after(-1).values():
+        with readable(table.spec, "which launches wrote it"):
+            receipts = lakehouse.table(table.spec, log).receipts_after(-1).values()
+        for receipt in receipts:
             found |= {one for one in (receipt.run.id, receipt.run.root_id, receipt.run.plan) if one.startswith(name)}
     if name in found or not found:
         return name
