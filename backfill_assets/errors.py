@@ -104,6 +104,7 @@ def _rebuild(
 
 
 NOTHING_WRITTEN = "Nothing was written."
+NOTHING_COMPARED = "Nothing was compared, and nothing was changed."
 LANDED_STAYS = "What has landed stays, and the server keeps what has not: nothing is lost."
 TRIED_AGAIN = "The launch reads everything again and tries once more; launch again if it gave up."
 STORAGE_REMEDY = "Make room there, or give this user the right to write, and launch again with `only: MISSING`."

@@ -24,7 +24,7 @@ from backfill_assets.core.history.version_comparison import (
 )
 from backfill_assets.core.spec.table import TableSpec
 from backfill_assets.core.sql import before, since
-from backfill_assets.errors import SameTableError, VersionError
+from backfill_assets.errors import NOTHING_COMPARED, SameTableError, VersionError
 from backfill_assets.lake.compare import compare
 from backfill_assets.lake.compared_window import compared_window
 from backfill_assets.lake.latest_wins import winners
@@ -35,7 +35,6 @@ from backfill_assets.spark.expressions import column, joined_by, partition_value
 from backfill_assets.spark.failures import translated
 from backfill_assets.spark.version_rows import PROBLEM, rows_as
 
-NOTHING_COMPARED = "Nothing was compared, and nothing was changed."
 _LOOK_AGAIN_SECONDS = 1.0
 _SIDE = "_ba_side"
 _DAYS_LOOKED_INTO = 31

@@ -54,19 +54,23 @@ def following(first: TableSpec, backfill: str) -> TableSpec:
 
 @pytest.mark.prove
 @pytest.mark.parametrize("backfill", ["automatic", "manual", "excluded"])
-def test_a_version_that_follows_needs_a_writer(tmp_path, backfill):
-    """The command that starts it comes next, and then the same command again."""
+def test_a_version_that_follows_needs_a_writer(tmp_path, monkeypatch, backfill):
+    """The command that starts it comes next; nothing is launched that it brings by itself, or that no launch may read."""
+    monkeypatch.delenv("SHOP", raising=False)
     first = customers_spec("SHOP", "shop", changes={"backfill": backfill})
     both = lakehouse_definitions(
         build_lakehouse_table(first),
         build_lakehouse_table(following(first, backfill)),
         lakehouse=Lakehouse(root=str(tmp_path / "lake")),
     )
-    found = run(new_place(tmp_path), "deploy", SECOND, "--check", code=1, definitions=both)
+    place = new_place(tmp_path)
+    found = run(place, "deploy", SECOND, "--check", code=1, definitions=both)
     assert [words.partition("    #")[0] for words in found["next"]] == [
         f"backfill-assets live {SECOND}",
         f"backfill-assets version deploy {SECOND}",
     ]
+    said = run(place, "deploy", SECOND, code=2, definitions=both)
+    assert ("`SHOP`" in said, f"`{FIRST}` was not made" in said) == (backfill == "manual", backfill != "manual"), said
 
 
 def followed_twice(spark, tmp_path: Path) -> tuple[World, Callable[..., Any]]:

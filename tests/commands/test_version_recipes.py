@@ -115,6 +115,9 @@ def test_ingestion_that_moves(spark, tmp_path, monkeypatch):
 @pytest.mark.prove
 def test_what_was_compared_in_part_is_not_taken_for_the_whole(place):
     """It is shown and kept with its day, is no reason to cut over, and nobody leaves out history by a wrong day."""
+    nothing = " ".join(run(place, "deploy", V2, "--before", "2024-01-01", code=2).split())
+    assert f"`{ORDERS}` and `{V2}` have no time in common" in nothing
+    assert "What was made and copied stays; it was not compared." in nothing
     assert run(place, "deploy", V2, "--before", DAYS[1])["equal"]
 
     def seen() -> tuple[str, str]:

@@ -152,12 +152,16 @@ def test_what_is_computed_of_other_rows_is_refused(shop_with_totals, tmp_path):
 
 
 @pytest.mark.prove
-def test_nothing_is_copied_of_a_version_that_was_never_made(tmp_path):
-    """It is said, and the exit code is not that of a copy that is whole; whoever looks finds nothing to be done yet."""
+@pytest.mark.parametrize("wait", [[], ["--wait"]], ids=["once", "waiting"])
+def test_nothing_is_copied_of_a_version_that_was_never_made(tmp_path, monkeypatch, wait):
+    """It is said at once, also to whoever would wait: no copy can come of it, and the exit code is not that of a whole one."""
+    monkeypatch.setattr(
+        deploying, "time", SimpleNamespace(sleep=lambda _: pytest.fail("it waits for what cannot come"))
+    )
     place = new_place(tmp_path)
     looked_at = place.run("gaps", V2, definitions=both(place))
     assert looked_at.exit_code == 0, looked_at.output
-    told = run(place, "deploy", V2, code=1)
+    told = run(place, "deploy", V2, *wait, code=1)
     assert (told["runs"], told["waiting"]) == (
         [],
         [

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
@@ -33,6 +34,7 @@ from backfill_assets.commands.version.make import Copied, copy_versions, has_wri
 from backfill_assets.commands.version.plan import PlannedVersion, plan_as_table, plan_version
 from backfill_assets.commands.version.rehearse import rehearsed
 from backfill_assets.commands.version.waiting import NothingBefore, Waiting, waiting_for
+from backfill_assets.errors import BackfillAssetsError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -127,7 +129,7 @@ def deploy(
                 done = filled(chosen, done, reason=reason, wait=wait, log=console.log)
             if not empty and done.may_be_compared and all_exist(chosen, console.log):
                 until = before_day.date() if before_day else "before"
-                with console.status(f"Comparing {chosen.key} with the version before"):
+                with console.status(f"Comparing {chosen.key} with the version before"), _what_is_there_stays():
                     found = compare_all(chosen, patience_seconds=patience_seconds, log=console.log, until=until)
                 done = replace(done, compared=found)
         done = replace(done, following=() if folder else following(chosen, done))
@@ -136,6 +138,16 @@ def deploy(
     else:
         _show(done, answer)
     sys.exit(0 if done.is_equal or empty else EXIT_DIFFERS)
+
+
+@contextmanager
+def _what_is_there_stays() -> Iterator[None]:
+    """Let an error of the comparison say what state the tables are in that were made and filled before it."""
+    try:
+        yield
+    except BackfillAssetsError as error:
+        state = "What was made and copied stays; it was not compared."
+        raise type(error)(error.what, state=state, remedy=error.remedy, **error.facts) from error
 
 
 def _refuse_two_of(given: dict[str, object]) -> None:
@@ -211,13 +223,14 @@ def planned(chosen: ChosenVersion, log: Callable[[str], None]) -> Deployed:
 
 
 def filled(chosen: ChosenVersion, done: Deployed, *, reason: str, wait: bool, log: Callable[[str], None]) -> Deployed:
-    """Launch what new versions lack; if asked to wait, until nothing waits any more."""
+    """Launch what new versions lack; if asked to wait, until nothing is still to come."""
     while True:
         runs = [*done.runs, *copy_versions(chosen, reason=reason, log=log)]
         done = replace(done, runs=runs, waiting=waiting_for(chosen, log))
-        if not (wait and done.waiting) or done.has_failed:
+        to_come = [one for one in done.waiting if isinstance(one, Waiting)]
+        if not (wait and to_come) or done.has_failed:
             return done
-        for one in done.waiting:
+        for one in to_come:
             log(str(one))
         time.sleep(_LOOK_AGAIN_SECONDS)
 
