@@ -10,7 +10,9 @@ from tests.contracts.lakes import DAYS, DeltaShop, FakeShop, Shop, orders, publi
 
 WRITTEN = pytest.param("transaction", marks=pytest.mark.spark)
 EVERY_KIND = ["lists", WRITTEN, pytest.param("public API", marks=pytest.mark.spark)]
-"""For contracts of what is staged and written; the others look at a table, however it was written."""
+"""For contracts of what is written; the others look at a table, however it was written."""
+STAGED = ["lists", WRITTEN, pytest.param("public API", marks=[pytest.mark.spark, pytest.mark.prove])]
+"""For contracts of what is staged: both writers read, join and tally rows in one way, and keep them in two."""
 
 
 @pytest.fixture(scope="module", params=["lists", WRITTEN])

@@ -8,7 +8,7 @@ import pytest
 
 from backfill_assets.core.history.audit import AuditRule, Finding, Verdict
 from backfill_assets.core.state.surveys import NO_LATE
-from tests.contracts.conftest import EVERY_KIND, shop_of
+from tests.contracts.conftest import STAGED, shop_of
 from tests.contracts.lakes import (
     DAYS,
     SPEC,
@@ -24,7 +24,7 @@ from tests.contracts.lakes import (
 )
 from tests.support.fakes import PROBLEM
 
-pytestmark = pytest.mark.parametrize("lake_kind", EVERY_KIND, indirect=True, scope="module")
+pytestmark = pytest.mark.parametrize("lake_kind", STAGED, indirect=True, scope="module")
 
 
 @pytest.fixture(scope="module")

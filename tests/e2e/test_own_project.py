@@ -34,10 +34,10 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "README.md"):
         shutil.copy(ROOT / name, place / "source")
     subprocess.run([sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "-w", place, place / "source"], check=True)
-    subprocess.run([sys.executable, "-m", "venv", place / "venv"], check=True)
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", place / "venv"], check=True)
     (libraries,) = (place / "venv/lib").glob("python*/site-packages")
     (libraries / "dependencies.pth").write_text(str(Path(deltalake.__file__).parents[1]))
-    for name in ("dg", "dagster"):
+    for name in ("dg", "dagster", "pip"):
         _, _, rest = (BIN / name).read_text().partition("\n")
         (place / "venv/bin" / name).write_text(f"#!{place}/venv/bin/python\n{rest}")
         (place / "venv/bin" / name).chmod(0o755)
