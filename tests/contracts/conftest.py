@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -33,10 +34,21 @@ def unmade(lake_kind: str, request: pytest.FixtureRequest, tmp_path: Path) -> Sh
     return shop_of(lake_kind, request, tmp_path)
 
 
+@pytest.fixture(scope="module")
+def made(lake_kind: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Shop:
+    """A shop whose table was just made, to be copied."""
+    made = shop_of(lake_kind, request, tmp_path_factory.mktemp("made"))
+    made.lake.create()
+    return made
+
+
 @pytest.fixture
-def shop(unmade: Shop) -> Shop:
+def shop(unmade: Shop, made: Shop) -> Shop:
     """A shop whose table was just made."""
-    unmade.lake.create()
+    if isinstance(made, DeltaShop) and isinstance(unmade, DeltaShop):
+        shutil.copytree(made.path, unmade.path)
+    else:
+        unmade.lake.create()
     return unmade
 
 

@@ -39,7 +39,9 @@ def sources() -> Iterator[type]:
 
 def classes_below_source(file: Path) -> list[str]:
     """Return the classes of a file that inherit from `Source`."""
-    found = [node for node in ast.walk(ast.parse(file.read_text())) if isinstance(node, ast.ClassDef)]
+    if "Source[" not in (text := file.read_text()):
+        return []
+    found = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ClassDef)]
     return [node.name for node in found if any(ast.unparse(base).startswith("Source[") for base in node.bases)]
 
 

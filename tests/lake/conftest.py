@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +19,19 @@ from backfill_assets.lake.tally import tally_rows
 from tests.support.shop import frame_of, orders_spec
 
 
-@pytest.fixture
-def table(spark: SparkSession, tmp_path: Path) -> LakeTable:
-    """A table of orders that was just made."""
-    made = LakeTable(spark, orders_spec(), f"{tmp_path}/orders")
+@pytest.fixture(scope="session")
+def made_table(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> LakeTable:
+    """A table of orders that was just made, to be copied."""
+    made = LakeTable(spark, orders_spec(), str(tmp_path_factory.mktemp("made") / "orders"))
     made.create()
     return made
+
+
+@pytest.fixture
+def table(made_table: LakeTable, tmp_path: Path) -> LakeTable:
+    """A table of orders that was just made."""
+    shutil.copytree(made_table.path, tmp_path / "orders")
+    return replace(made_table, path=f"{tmp_path}/orders")
 
 
 @pytest.fixture

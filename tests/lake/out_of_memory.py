@@ -32,7 +32,7 @@ SPEC = TableSpec.model_validate(
 
 def main() -> None:
     root = Path(sys.argv[1])
-    spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="600m")))
+    spark = start_session(classic_config(SparkSettings(master="local[2]", driver_memory="512m")))
     table = LakeTable(spark, SPEC, str(root / "tables" / "blobs"))
     table.create()
     source = FilesSource(spark, SPEC, SPEC.source, str(root / "landing"))

@@ -327,6 +327,7 @@ def test_what_another_has_filled_meanwhile_is_not_filled_twice(table: LakeTable,
     assert [one.version for one in table.history.operations()] == [0, 1]
 
 
+@pytest.mark.prove
 def test_a_copy_of_the_rows_goes_on(spark: Any, table: LakeTable):
     """A history that was moved to another storage as rows has a log that begins anew; fills are still told apart."""
     receipts = {number: publish(table, f"receipt {number}", DAY) for number in (1, 2)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -39,13 +40,20 @@ pytestmark = pytest.mark.spark
 DAY, NEXT = DAYS[:2]
 
 
-@pytest.fixture
-def shop(spark: SparkSession, tmp_path: Path) -> DeltaShop:
+@pytest.fixture(scope="module")
+def made(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> DeltaShop:
     """A shop with two days of two orders each, that no publish of ours wrote."""
-    made = DeltaShop(spark, tmp_path / "orders")
+    made = DeltaShop(spark, tmp_path_factory.mktemp("made") / "orders")
     made.lake.create()
     made.append_as_somebody_else([*orders(DAY), *orders(NEXT)])
     return made
+
+
+@pytest.fixture
+def shop(made: DeltaShop, tmp_path: Path) -> DeltaShop:
+    """A copy of that shop."""
+    shutil.copytree(made.path, tmp_path / "orders")
+    return DeltaShop(made.spark, tmp_path / "orders")
 
 
 def staged(shop: DeltaShop, rows: list[Row], day: str = DAY) -> Any:
