@@ -49,7 +49,7 @@ demo: setup ## Three years of orders: loaded, killed, resumed, reconciled, broke
 
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder --durations 10 --durations-min 0
 
-test: setup ## Every promise, on real Spark, Delta, Dagster, databases and a browser; about twenty minutes on two cores
+test: setup ## Every promise, on real Spark, Delta, Dagster, databases and a browser; about fifteen minutes on two cores
 	@$(PYTEST) -m 'not prove'
 
 test-fast: setup ## The tests that need neither a JVM nor other processes
