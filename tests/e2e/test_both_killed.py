@@ -32,7 +32,7 @@ def test_a_backfill_behind_a_stream_with_both_killed(tmp_path: Path):
         first = turn.started(history(world, DECEMBER[0], LATE_DAYS[-1], max_partitions_per_chunk=3))
         writer.wait_until(lambda: batches(writer))
         after = dice.randint(1, 2)
-        first.wait_until(lambda: len(first.said(r"Chunk \d+ of")) >= after)
+        first.wait_until(lambda: len(first.said(r"Chunk \d+ of \d+ is version")) >= after)
         time.sleep(dice.uniform(0, 1.5))
         first.kill()
         resumed = turn.started(history(world, DECEMBER[0], LATE_DAYS[-1], max_partitions_per_chunk=3, only="MISSING"))

@@ -67,7 +67,7 @@ def test_every_operation_beside_a_stream(tmp_path: Path, monkeypatch: pytest.Mon
 
         launched = history(world, DECEMBER[0], LATE_DAYS[-1], max_partitions_per_chunk=1, rewrite_identical=True)
         turn.started(launched)
-        launched.wait_until(lambda: len(launched.said(r"Chunk \d+ of")) >= 2)
+        launched.wait_until(lambda: len(launched.said(r"Chunk \d+ of \d+ is version")) >= 2)
         (run,) = answer("stop", ORDERS)["runs"]
         assert run["ended"]
         assert launched.end() != 0
