@@ -142,7 +142,7 @@ def _alive_workers(page: int) -> int:
     try:
         with urllib.request.urlopen(f"http://127.0.0.1:{page}/json/", timeout=5) as answer:
             return int(json.load(answer)["aliveworkers"])
-    except OSError:
+    except (OSError, ValueError):  # its page is not there yet, or not its answers
         return 0
 
 
