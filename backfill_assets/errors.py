@@ -84,6 +84,10 @@ class BackfillAssetsError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         return _rebuild, (type(self), self.what, self.state, self.remedy, self.facts)
 
+    def with_state(self, state: str) -> BackfillAssetsError:
+        """Return the same error with another state: that of the whole command, which its place does not know."""
+        return _rebuild(type(self), self.what, state, self.remedy, self.facts)
+
 
 def written_out(text: str, *, but: str = "") -> str:
     r"""Return a text for a message: characters that a terminal obeys or hides are written out, ESC as `\x1b`.

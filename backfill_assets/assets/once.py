@@ -219,6 +219,6 @@ def reset_flows(delta: "LakeTable", flows: Sequence[OnceFlow], log: Callable[[st
                 record_reset(delta, receipt)
             except BackfillAssetsError as error:
                 state = f"Reset so far: {', '.join(done) or 'none'}; {flow.name} was not. No row was changed."
-                raise type(error)(error.what, state=state, remedy=error.remedy, **error.facts) from error
+                raise error.with_state(state) from error
             done.append(flow.name)
             log(f"{flow.name} was reset.")

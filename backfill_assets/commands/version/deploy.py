@@ -146,8 +146,7 @@ def _what_is_there_stays() -> Iterator[None]:
     try:
         yield
     except BackfillAssetsError as error:
-        state = "What was made and copied stays; it was not compared."
-        raise type(error)(error.what, state=state, remedy=error.remedy, **error.facts) from error
+        raise error.with_state("What was made and copied stays; it was not compared.") from error
 
 
 def _refuse_two_of(given: dict[str, object]) -> None:

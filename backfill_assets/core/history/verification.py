@@ -139,7 +139,7 @@ class Verification(Generic[Rows]):
             except PublishError as error:
                 if attempt == ATTEMPTS or not isinstance(error, CommitConflictError | TableLockedError):
                     stays = f"Version {wrong.version} {why}, and stays: what was there before could not be put back."
-                    raise type(error)(error.what, state=stays, remedy=error.remedy, **error.facts) from error
+                    raise error.with_state(stays) from error
                 seconds = seconds_after(attempt)
                 self.effects.log(
                     f"Version {wrong.version} {why}; putting back what was there before did not succeed ({error}), "
