@@ -93,6 +93,19 @@ def test_what_differs_is_named_and_not_switched(brought_up):
 
 
 @pytest.mark.prove
+def test_a_look_finds_every_day_that_is_not_copied(place):
+    """Of a version that is empty, and of one that was copied before its table was corrected; it copies nothing."""
+    run(place, "deploy", V2, "--empty")
+    (empty, _) = run(place, "deploy", V2, "--check", code=1)["compared"]
+    assert len(empty["differing"]) == len(DAYS)
+    run(place, "deploy", V2)
+    place.lake.export(DAYS[0], orders(DAYS[0], 4, amount=Decimal("7.77")))
+    assert place.lake.launch(DAYS[0], tables=(ORDERS, TOTALS)).succeeded
+    (corrected, _) = run(place, "deploy", V2, "--check", code=1)["compared"]
+    assert [day["day"] for day in corrected["differing"]] == [DAYS[0]]
+
+
+@pytest.mark.prove
 def test_what_differs_is_switched_to_with_a_reason(brought_up):
     """It is kept with the step, and so is that both differ."""
     place = brought_up
