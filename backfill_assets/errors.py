@@ -85,7 +85,7 @@ class BackfillAssetsError(Exception):
         return _rebuild, (type(self), self.what, self.state, self.remedy, self.facts)
 
     def with_state(self, state: str) -> BackfillAssetsError:
-        """Return the same error with another state: that of the whole command, which its place does not know."""
+        """Return the same error with another state, for a caller that knows more than the place that raised it."""
         return _rebuild(type(self), self.what, state, self.remedy, self.facts)
 
 

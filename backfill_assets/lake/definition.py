@@ -70,9 +70,9 @@ def no_table(spec: TableSpec, path: str) -> UnsafeWriteError:
 
 
 def folder_taken(spec: TableSpec, path: str) -> UnsafeWriteError:
-    """Return the error for a table that Delta does not make, since something else lies in its folder."""
+    """Return the error for a new table whose folder already has other files."""
     return UnsafeWriteError(
-        f"`{spec.key}`: no table can be made at `{path}`: the folder has files, and they are no table.",
+        f"`{spec.key}`: no table can be made at `{path}`: the folder has files, but no Delta table.",
         state=NOTHING_WRITTEN,
         remedy="Move them away and launch again. A first launch that was killed may leave a `_delta_log` without a "
         "commit, which can be removed.",

@@ -60,6 +60,6 @@ def test_no_table_is_made_among_other_files(spark: SparkSession, tmp_path: Path,
     other = tmp_path / "orders" / left
     other.parent.mkdir(parents=True)
     other.write_text("not a table")
-    with pytest.raises(UnsafeWriteError, match="the folder has files, and they are no table"):
+    with pytest.raises(UnsafeWriteError, match="the folder has files, but no Delta table"):
         LakeTable(spark, SPEC, f"{tmp_path}/orders").create()
     assert other.read_text() == "not a table"

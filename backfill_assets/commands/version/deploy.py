@@ -142,7 +142,7 @@ def deploy(
 
 @contextmanager
 def _what_is_there_stays() -> Iterator[None]:
-    """Let an error of the comparison say what state the tables are in that were made and filled before it."""
+    """Make an error of the comparison say that what was made and copied stays."""
     try:
         yield
     except BackfillAssetsError as error:
